@@ -16,6 +16,7 @@ from mgpu.signature import Meaning, the_traceback
 from mgpu.snapshot import UncaughtException
 from mgpu.text import listed
 
+from . import _calls as calls
 from . import _package_mistakes as mistakes
 from . import _version_skew as skew
 
@@ -64,9 +65,8 @@ _CLONE_MEGATRON = (
 
 def _caller(raised: UncaughtException | None, callee: str | None) -> str | None:
     """Return the package whose code made the call; "" for the user's own code, None if no traceback shows it."""
-    if (
-        raised is None or not raised.packages or raised.type.endswith("RuntimeError")
-    ):  # transformers wraps import errors
+    # transformers wraps import errors
+    if raised is None or not raised.packages or raised.type.endswith("RuntimeError"):
         return None
     if callee is None:
         return raised.packages[-1]
@@ -254,10 +254,14 @@ def explain_argument(groups: Mapping[str, str], raised: UncaughtException | None
         )
     if of_config := mistakes.explain_config_argument(call, name, raised):
         return of_config
-    owner = (skew.class_with(name) if call == "__init__" else None) or call.removesuffix(".__init__")
+    if call == "__init__":  # Python before 3.10 does not name the class
+        call = skew.class_with(name) or calls.owner_in_code(raised) or call
+    owner = call.removesuffix(".__init__")
     what = f"the argument {name} of {owner}()"
     if known := skew.find_argument(call, name):
         return _in_table(known, what, _caller(raised, known.package))
+    if meant := calls.explain(call, name, raised):
+        return meant
     callee = skew.package_of(call)
     caller = _caller(raised, callee or "torch")  # torch passes a module's arguments on (Module.__call__)
     if callee is None and caller == "torch":
@@ -300,7 +304,8 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
         return lazy
     if known := skew.find_name(module, name):
         return _in_table(known, f"{module}.{name}", _caller(raised, known.package))
-    return _unknown(f"{module} has no {name}", package, _caller(raised, package), raised)
+    own = calls.explain_own_module(f"{module} has no {name}", package, raised)
+    return own or _unknown(f"{module} has no {name}", package, _caller(raised, package), raised)
 
 
 def explain_module(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
@@ -312,12 +317,16 @@ def explain_module(groups: Mapping[str, str], raised: UncaughtException | None) 
         return meaning
     if known := skew.find_module(module):
         return _in_table(known, f"the module {module}", _caller(raised, package))
-    return _unknown(f"there is no module {module}", package, _caller(raised, package), raised)
+    own = calls.explain_project_module(module, raised)
+    own = own or calls.explain_own_module(f"there is no module {module}", package, raised)
+    return own or _unknown(f"there is no module {module}", package, _caller(raised, package), raised)
 
 
 def explain_installable(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a module that is not installed at all."""
     module = groups["module"]
+    if project := calls.explain_project_module(module, raised):
+        return project
     if owner := skew.compiled_by(module):
         again = "pip install --force-reinstall --no-cache-dir --no-build-isolation {:package}"
         return Meaning(
@@ -375,20 +384,3 @@ def explain_parser(groups: Mapping[str, str], raised: UncaughtException | None) 
         if known := skew.find_argument("TrainingArguments", name):
             return _in_table(known, f"the option --{name} (TrainingArguments)", None)
     return None
-
-
-def explain_wanted(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Explain a requirement that is not met, in the words of the package that requires it."""
-    if raised is None or not raised.message:
-        return None
-    return Meaning(
-        f"a requirement of an installed package is not met: {raised.message}",
-        "The message names what is missing or too old. Only one of two packages was upgraded, or an optional package "
-        "is not installed in the Python that the ranks use.",
-        (
-            Fix(
-                "Install what the message names.",
-                ("which python", "pip check", "mgpu doctor --only requirement_not_met,versions_known_bad_together"),
-            ),
-        ),
-    )

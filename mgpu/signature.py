@@ -18,6 +18,7 @@ from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import counted
 
 _TRACEBACK = "the traceback"
+_ALIKE = 60  # characters of a message, after which another rank's text can follow in the same line
 
 
 class Meaning(NamedTuple):
@@ -99,7 +100,7 @@ def _check(module: str, row: Row) -> Signature:
         if not found:
             return Ok(f"not in {log.lines:,} lines of {counted(len(log.files), 'log')}")
         first = found[0]
-        raised = next((one for one in log.raised if row.id in one.signatures), None)
+        raised = _fullest([one for one in log.raised if row.id in one.signatures])
         groups = {**dict.fromkeys(re.compile(row.pattern).groupindex, "?"), **first.groups}
         details = {"line": first.text, "times": first.times, "rank": first.rank, "at": first.at}
         evidence: Evidence = {name: value for name, value in details.items() if isinstance(value, str | int)}
@@ -129,6 +130,15 @@ def _check(module: str, row: Row) -> Signature:
         tags=row.tags,
         row=row,
     )
+
+
+def _fullest(found: Sequence[UncaughtException]) -> UncaughtException | None:
+    """Return the first exception, or the same one of another rank whose traceback has more frames.
+
+    Ranks that write to one file at the same time cut each other's tracebacks.
+    """
+    same = [one for one in found if one.type == found[0].type and one.message[:_ALIKE] == found[0].message[:_ALIKE]]
+    return max(same, key=lambda one: (len({*one.frames}), sum(map(bool, one.own_lines))), default=None)
 
 
 def _description(row: Row) -> str:

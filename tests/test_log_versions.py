@@ -122,7 +122,7 @@ def test_what_was_added_and_removed_has_both_releases_in_order() -> None:
          (SCRIPT, "transformers", "unsloth_compiled_cache"),
          "unsloth is too old for the installed trl: trl 0.20 (2025-07) removed", "pip install --upgrade unsloth"),
         ("TypeError: helper() got an unexpected keyword argument 'x'", (SCRIPT,),
-         "helper() does not accept the argument x", "pip check"),
+         "your call at train.py:7 in run passes x to helper()", "grep -n helper train.py"),
         ("AttributeError: 'LlamaForCausalLM' object has no attribute '_is_quantized_training_enabled'",
          (SCRIPT, "trl", "torch"), "trl is too old for the installed transformers", "pip install --upgrade trl"),
         ("AttributeError: 'GRPOConfig' object has no attribute 'num_iterations'. Did you mean: 'num_generations'?",

@@ -8,11 +8,12 @@
   end it?
 * ends: was a rank killed, did it crash, or did the kernel end it?
 * xids: which Xid did the driver log?
+* started_twice: did the ranks of two launchers share the GPUs?
 * gpu_memory, host_memory: is the memory of a GPU or of the host full, and what filled it?
 * cuda, cuda_calls, amd: did a GPU or its driver refuse or fail?
 * windows: did something fail that only Windows and WSL have?
 * gpu_code: does the script ask of a GPU what it cannot?
-* inference, inference_setup, ray_cluster, ray_setup: did vLLM, SGLang or Ray fail in the run?
+* inference, inference_setup, ray_cluster, ray_setup, rollouts: did vLLM, SGLang or Ray fail in the run?
 * reinforcement, verl_settings, lightning, more_trainers, config_files: did a trainer with vLLM, Lightning, another
   trainer, or the reader of a config file refuse?
 * versions, models: do two installed packages, or a model and transformers, not fit?
@@ -23,7 +24,8 @@
 * model_and_data_files: can the files of a model or a dataset be read?
 * model_placement: is the model divided among the GPUs in a way that transformers, trl and accelerate support?
 * hub: could models or data not be fetched?
-* data, dataset_library, streams_and_trackers: did reading the data, the library that prepares it, or a tracker fail?
+* data, paths, dataset_library, streams_and_trackers: did reading the data, the library that prepares it, or a tracker
+  fail? Was a path wrong?
 * pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
 * wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
   DeepSpeed and its precision?
@@ -43,8 +45,9 @@
   sharded tensors and optimizers?
 * recomputation: did a checkpointed layer compute something else the second time?
 * dataset_columns: does a trainer read a column that the dataset does not have?
+* own_code: did the script's own code fail in a way that its line explains?
 * package_faults, framework_mistakes: did a package fail in its own code, or packages among themselves?
-* commands: did the shell, a command line's parser or a container tool end the run at its start?
+* commands, shell_scripts: did the shell, a command line's parser or a container tool end the run at its start?
 * printed_stacks, after_end, not_finite, own_message, cut_tracebacks: what does a log show that has no error, or whose
   training had finished, or that ends with the program's own message, or within a traceback?
 * refused, between_packages, exceptions: which exceptions of Python are left that no table knows?
@@ -62,16 +65,17 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 # fmt: off
 ORDER: tuple[str, ...] = (
     "noise", "circumstances", "versions_shown", "scheduler", "job_start", "slurm_steps", "kubernetes", "containers",
-    "container_setup", "ends", "host_memory", "xids", "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code",
-    "inference", "inference_setup", "ray_cluster", "ray_setup", "reinforcement", "verl_settings", "lightning",
-    "more_trainers", "config_files", "versions", "models", "pretrained", "adapters", "quantized_and_data",
-    "model_and_data_files", "installed", "pip", "compiling", "kernels", "building", "generated_code", "hub", "data",
-    "dataset_library", "streams_and_trackers", "wrapping", "sharding", "model_placement", "assertions", "mesh",
-    "dtensors", "training", "trainer", "trainer_options", "parallel_options", "preference_training", "fine_tuners",
-    "lightning_runs", "zero", "deepspeed_runs", "deepspeed_checks", "megatron_runs", "megatron_setup", "optimizing",
-    "recomputation", "precision", "tensors", "autograd", "saved_files", "collectives", "nccl", "nccl_calls",
-    "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting",
-    "stalled", "diverged", "lone_work", "after_end", "printed_stacks", "not_finite", "own_message", "cut_tracebacks",
-    "commands", "dataset_columns", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
+    "container_setup", "ends", "host_memory", "xids", "started_twice", "gpu_memory", "cuda", "cuda_calls", "amd",
+    "windows", "gpu_code", "inference", "inference_setup", "ray_cluster", "rollouts", "ray_setup", "reinforcement",
+    "verl_settings", "lightning", "more_trainers", "config_files", "versions", "models", "pretrained", "adapters",
+    "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling", "kernels", "building",
+    "generated_code", "hub", "data", "paths", "dataset_library", "streams_and_trackers", "wrapping", "sharding",
+    "model_placement", "assertions", "mesh", "dtensors", "training", "trainer", "trainer_options", "parallel_options",
+    "preference_training", "fine_tuners", "lightning_runs", "zero", "deepspeed_runs", "deepspeed_checks",
+    "megatron_runs", "megatron_setup", "optimizing", "recomputation", "precision", "tensors", "autograd", "saved_files",
+    "collectives", "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting",
+    "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks", "not_finite",
+    "own_message", "cut_tracebacks", "commands", "shell_scripts", "dataset_columns", "own_code", "package_faults",
+    "framework_mistakes", "refused", "between_packages", "exceptions",
 )
 # fmt: on

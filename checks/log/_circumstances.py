@@ -48,6 +48,12 @@ def source_line(pattern: str) -> Applies:
     return lambda log, raised: raised is not None and bool(searched.search(raised.code or ""))
 
 
+def own_line(pattern: str) -> Applies:
+    """The line of the script's own code that called what raised the exception matches."""
+    searched = re.compile(pattern)
+    return lambda log, raised: raised is not None and bool(searched.search(raised.own_code or ""))
+
+
 def said(pattern: str) -> Applies:
     """The exception's message matches, or a line that says why it failed. Without an exception: any such line."""
     searched = re.compile(pattern)

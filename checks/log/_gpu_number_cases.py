@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import counts
+from ._circumstances import counts, either, own_line, source_line
 
 _LISTS = r"requested gpus?: \[([\d, ]*)\].{0,10}But your machine only has: \[([\d, ]*)\]"
 _SOURCE = (
@@ -29,7 +29,28 @@ def _too_few_gpus(lists: Sequence[str]) -> bool:
     return 0 < len(there) < len(wanted)
 
 
+_BY_RANK = (
+    r"(?:\.cuda\(|set_device\(|device\(|\.to\(|device=|device_ids=\[|map_location=|cuda:\{|['\"]cuda:['\"] ?\+ ?str\()"
+    r"(?:f?['\"]cuda:\{|['\"]cuda['\"], ?|['\"]cuda:['\"] ?\+ ?str\()?"
+    r"(?:(?:\w+\.)*(?:global_rank|rank|RANK|process_index)\b(?!\s*%)|(?:\w+\.)*get_rank\(\)(?!\s*%)|"
+    r"int\(os\.(?:environ\[|getenv\(|environ\.get\()['\"]RANK['\"])"
+)
 # fmt: off
+GLOBAL_RANK = Case(
+    either(source_line(_BY_RANK), own_line(_BY_RANK)),
+    "the script uses the global rank as the number of the GPU, so ranks of the second node ask for GPUs that no node "
+    "has",
+    "Ranks count over all nodes, GPUs on each node. Rank 8 is the first process of the second node of 8 GPUs, and its "
+    "GPU is number 0. On one node the two numbers are equal, so the mistake shows only with several nodes.",
+    (Fix("Use the rank on the node, which every launcher sets.",
+         ("local_rank = int(os.environ['LOCAL_RANK'])", "torch.cuda.set_device(local_rank)",
+          "x = torch.ones(1000).cuda()  # on the device that was set")),
+     Fix("On one node, start as many ranks as there are visible GPUs.",
+         ("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only visibility"))),
+    '[rank9]: Traceback (most recent call last):\n[rank9]:   File "/home/user/bench.py", line 8, in <module>\n'
+    "[rank9]:     buffer = torch.zeros(64).to(f'cuda:{rank}')\n"
+    "[rank9]: torch.AcceleratorError: CUDA error: invalid device ordinal",
+    "https://docs.pytorch.org/docs/stable/elastic/run.html")
 GPU_NUMBERS = (
     Case(counts(_LISTS, _enough_gpus),
          "the trainer requests a GPU by a number that does not exist: devices lists other numbers than those that are "

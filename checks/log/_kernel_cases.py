@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import either, every, reported, shown, within
+from ._circumstances import either, every, reported, said, shown, within
 
 _FLASH = r"^flash_attn(?:_interface|_2_cuda|_3)?\b"
 _TRITON_KERNELS = (
@@ -140,6 +140,22 @@ INDEXES = (
          Fix("Pass the logits to the loss that applies the sigmoid itself.", ("torch.nn.BCEWithLogitsLoss()",)),
          _ASSERTED.format("Loss.cu:90: operator()", "input_val >= zero && input_val <= one"),
          "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/Loss.cu"),
+    Case(every(shown("sequence_beyond_model"),
+               either(said(r"index out of range in self|device-side assert"), _OF_EMBEDDING)),
+         "probably a sequence is longer than the model allows: the tokenizer warned of it before",
+         "The tokenizer cuts nothing by itself. Positions beyond max_position_embeddings have no row in the "
+         "embedding of "
+         "positions, which is an index out of range.",
+         (Fix("Cut the text, or split it into parts.",
+              ("tokenizer(text, truncation=True, max_length=model.config.max_position_embeddings)",)),
+          Fix("If no sequence is longer, compare the ids with the embedding.",
+              ("print(input_ids.max(), model.get_input_embeddings().weight.shape[0], len(tokenizer))",))),
+         "Token indices sequence length is longer than the specified maximum sequence length for this model (900 > "
+         "512). "
+         "Running this sequence through the model will result in indexing errors\n"
+         'Traceback (most recent call last):\n  File "/home/user/fit.py", line 3, in main\n    y = net(ids)\n'
+         "IndexError: index out of range in self",
+         "https://huggingface.co/docs/transformers/pad_truncation"),
     Case(every(_OF_EMBEDDING, within(r"(?i)pos(?:ition)?_?(?:emb|enc)|wpe")),
          "a position is beyond the model's last one: the sequence is longer than its position embedding",
          "The embedding of positions has as many rows as the longest sequence that the model was made for "

@@ -39,6 +39,25 @@ CONTAINER_NETWORKS = Case(
     "[2]veth6163fba:fe80::b878:6cff:fe52:abe2%veth6163fba<0>\n"
     "ncclSystemError: System call (socket, malloc, munmap, etc) failed\n",
     "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname")
+BLANK_SCRIPT = Case(
+    reported(r"can't open file '?(?:/\S*/)?\s+'?: \[Errno 2\]"),
+    "the launcher got a blank in place of the script: there is a space after a backslash at the end of a line",
+    "In a shell script, a backslash joins two lines only if nothing follows it. With a space after it, the space "
+    "becomes "
+    "an argument, the command ends there, and the next line (the script and its options) runs as a command of its own: "
+    "\"command not found\".",
+    (Fix("Remove what follows the backslashes.", ("grep -nE '\\\\[[:space:]]+$' JOB.sh",
+        "sed -i 's/\\\\[[:space:]]*$/\\\\/' JOB.sh")),
+     Fix("A line end of Windows does the same.", ("sed -i 's/\\r$//' JOB.sh",))),
+    "/usr/bin/python: can't open file ' ': [Errno 2] No such file or directory",
+    "https://www.gnu.org/software/bash/manual/bash.html#Escape-Character")
+WINDOWS_SCRIPT = Case(
+    reported(r"can't open file '?\S*(?:\\r|\r)'?: \[Errno 2\]"),
+    "the name of the script ends with a carriage return (\\r): the job script has the line ends of Windows",
+    "Linux takes the carriage return at the end of a line as a part of what is before it, here of the script's name.",
+    Fix("Remove them.", ("sed -i 's/\\r$//' JOB.sh", "file JOB.sh")),
+    "/usr/bin/python: can't open file '/home/ada/fit.py\\r': [Errno 2] No such file or directory",
+    "https://www.gnu.org/software/bash/manual/bash.html#Escape-Character")
 NCCL_NOT_ON_PATH = Case(
     line_of("log_nccl_not_found", r"error while loading shared libraries"),
     "the system's loader does not find libnccl.so.2: its folder is not on LD_LIBRARY_PATH",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
+
+from ._circumstances import shown
 
 _PEFT = "https://huggingface.co/docs/peft/developer_guides/troubleshooting"
 _LORA = "https://github.com/huggingface/peft/blob/main/src/peft/tuners/lora/model.py"
@@ -18,7 +20,31 @@ _OWN_GPU = Fix("Load it on the rank's own GPU.",
 _TORCH_ADAM = Fix("Use an optimizer of torch, or torchao's 8-bit AdamW, which can be sharded.",
                   ("TrainingArguments(optim='adamw_torch')", "TrainingArguments(optim='adamw_torch_8bit')"))
 
+_IA3 = "https://github.com/huggingface/peft/blob/main/src/peft/tuners/ia3/config.py"
+_JOINED = Case(
+    shown("module_names_joined"),
+    "the names of the modules are one text, not a list: the script does not split it, so peft compares whole texts",
+    "The log shows several names joined in one string. For peft, that is one name (or one pattern). "
+    "feedforward_modules must then name exactly what target_modules names.",
+    (Fix("Split both options in the same way, at the character that joins the names.",
+         ("target_modules = args.target_modules.split('/')", "feedforward_modules = "
+                                                             "args.feedforward_modules.split('/')",
+          "print(target_modules, feedforward_modules)")),
+     Fix("Every feed-forward module must be in target_modules too.",
+         ("IA3Config(target_modules=attention + feedforward, feedforward_modules=feedforward)",))),
+    "Target_modules=['layer.1.key/layer.1.value']\n"
+    "ValueError: `feedforward_modules` should be a subset of `target_modules`", _IA3)
+
 ROWS = (
+    Row("log_ia3_modules_differ", "root", "script",
+        r"`feedforward_modules` should be a subset of `target_modules`",
+        ("ValueError: `feedforward_modules` should be a subset of `target_modules`",),
+        "IA3: a module in feedforward_modules is not in target_modules",
+        "IA3 scales the input of feed-forward modules and the output of the others. Both options must list names in "
+        "the same form: whole names, or the same endings; a string with several names in it is one name.",
+        Fix("List every feed-forward module in target_modules too.",
+            ("IA3Config(target_modules=attention + feedforward, feedforward_modules=feedforward)",)),
+        _IA3, cases=(_JOINED,)),
     Row("log_lora_target_not_supported", "root", "script",
         r"Target modules? (?P<module>.{1,400}?) is not supported\. Currently, only the following modules",
         ("ValueError: Target module Conv3d(3, 64, kernel_size=(2, 2, 2)) is not supported. Currently, only the "

@@ -20,6 +20,33 @@ ROWS = (
          r"\b(?:pixel_values|vision_tower|image_grid_thw)\b",
          ("Loading Qwen2.5-VL-7B-Instruct", "    features = self.vision_tower(pixel_values)"),
          "https://huggingface.co/docs/transformers/model_doc/qwen2_5_vl"),
+    _row("sequence_beyond_model",  # the tokenizer's warning; only with -100 or added tokens is it about something else
+         r"[Ss]equence length is longer than the specified maximum sequence length for this model \(\d+ > \d+\)",
+         ("Token indices sequence length is longer than the specified maximum sequence length for this model "
+          "(2201 > 1024). Running this sequence through the model will result in indexing errors",),
+         "https://github.com/huggingface/transformers/blob/main/src/transformers/tokenization_utils_base.py"),
+    _row("ranks_restarted",
+         r"will restart worker group|\brestart_count=[1-9]|[Rr]estarting (?:the )?worker group|attempts? left; "
+         r"restarting",
+         ("[agent] Worker group FAILED. 2/3 attempts left; will restart worker group", "  restart_count=1"),
+         "https://docs.pytorch.org/docs/stable/elastic/run.html"),
+    _row("weights_quantized",
+         r"\bload_in_[48]bit['\"]?\s?[=:]\s?True|\bload_in_[48]bit: true|BitsAndBytesConfig\(|"
+         r"\bbnb_4bit_\w+['\"]?\s?[=:]|"
+         r"Merge lora module to [48]-bit linear|peft/tuners/lora/bnb\.py",
+         ("UserWarning: Merge lora module to 4-bit linear may get different generations due to rounding errors.",
+          "ModelConfig(load_in_4bit=True, use_peft=True)", "load_in_8bit: true"),
+         "https://huggingface.co/docs/transformers/main/en/quantization/bitsandbytes"),
+    _row("weights_sent_to_engine",
+         r"PyNcclCommunicator\(|\binit_communicator\b|trl[./](?:scripts[./]vllm_serve|extras[./]vllm_client)|"
+         r"\bvllm[-_]serve\b|update_named_param\b",
+         ("self.pynccl_comm = PyNcclCommunicator(pg, device=device)", "POST /init_communicator/ HTTP/1.1"),
+         "https://huggingface.co/docs/trl/main/en/vllm_integration"),
+    _row("module_names_joined",  # one text that was meant as a list of names
+         r"(?i)(?:target|feed_?forward)[_ ]modules['\"]?\s?[=:]\s?\[?['\"](?=[^'\",/;|]+[/;|,])[\w.,/;| "
+         r"-]+['\"]\]?\s*$",
+         ("Target_modules=['encoder.layer.1.key/encoder.layer.1.value']", "target modules: 'q_proj,v_proj'"),
+         "https://huggingface.co/docs/peft/package_reference/ia3"),
     _row("data_parallel",
          r"Was asked to gather along dimension 0, but all input tensors were scalars|\bin replica \d+ on device",
          ("UserWarning: Was asked to gather along dimension 0, but all input tensors were scalars; will instead "

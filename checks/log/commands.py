@@ -18,9 +18,11 @@ _RUST = "https://doc.rust-lang.org/std/macro.panic.html"
 _ASSERT = "https://man7.org/linux/man-pages/man3/assert.3.html"
 _INIT = "https://docs.python.org/3/c-api/init_config.html#preliminary-initialization-with-pyconfig"
 # What a shell writes before its message: "bash: line 3: ", "train.sh: line 3: ", "/var/spool/job1/slurm_script: ".
-_SHELL = r"^(?:-?(?:ba|z|da|k)?sh|[\w./~-]*\.(?:sh|slurm|sbatch)|\S*/slurm_script|\S*/(?:ba|z|da)?sh)"
+_SHELL = r"^(?:-?(?:ba|z|da|k)?sh|[\w./~-]*\.(?:sh|slurm|sbatch|shell|pbs|lsf|job)|\S*/slurm_script|\S*/(?:ba|z|da)?sh)"
 _LINE = r"(?:: (?:line )?\d+)?: "
+IN_SHELL = f"{_SHELL}{_LINE}"
 _OTHERS = (
+    r"(?!-|\$|\S+\.(?:py|ya?ml|json):)"
     r"(?!(?:accelerate|torchrun|deepspeed|python3?|mgpu|nvidia-smi|orted|prted|hydra_pmi_proxy|module|conda|ninja)\b)"
 )
 _ARGUMENT = r"error: argument (?P<option>(?!--num_processes)[^:\s]+): "
@@ -43,11 +45,11 @@ ROWS = (
         rf"{_SHELL}{_LINE}(?P<path>(?!(?:\S+/bin/)?activate:)[^\s:]+): (?:No such file or directory|cannot open "
         r"(?:shared )?(?:file|[\w./]+): .*|Permission denied|Is a directory|"
         r"cannot execute(?: binary file)?: (?:required file not found|Exec format error)|"
-        r"(?:/\S+: )?bad interpreter: .*)$",
+        r"(?:/[^\s^]+: )?bad interpreter: .*)$",
         ("bash: train.sh: No such file or directory", "bash: ./run.sh: Permission denied",
          "train.sh: line 9: /opt/conda/etc/profile.d/conda.sh: No such file or directory",
          "bash: ./train: cannot execute binary file: Exec format error",
-         "bash: ./run.sh: /bin/bash^M: bad interpreter: No such file or directory"),
+         "bash: ./run.sh: /opt/py/bin/python: bad interpreter: No such file or directory"),
         "the shell cannot open or execute {path}",
         "The path is wrong, relative to another folder, or not mounted on this node; the file is not executable, was "
         "built for another processor, or has Windows line ends (^M).",

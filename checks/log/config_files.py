@@ -20,6 +20,38 @@ _PYDANTIC = "https://docs.pydantic.dev/latest/errors/validation_errors/"
 _FIELD = re.compile(
     r"\d+ validation errors? for (?P<config>\w+) (?P<field>[\w.\[\]-]+) (?P<what>[A-Z].*?)(?: \[type=|$)"
 )
+_WRONG_TYPE = re.compile(
+    r"Input should be a valid (?P<wanted>string|integer|number|boolean|list|dictionary|tuple|set)\b[^\[]*"
+    r"\[type=\w+, input_value=(?P<value>[^\s,]{1,80}), input_type=(?P<got>\w+)"
+)
+
+
+def _of_type(found: re.Match[str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a value of another type than the field's, as the message shows both."""
+    text = " ".join(filter(None, (raised.message, raised.more))) if raised else ""
+    wrong = _WRONG_TYPE.search(text)
+    if wrong is None:
+        return None
+    wanted, value, got = wrong["wanted"], wrong["value"], wrong["got"]
+    why = "The config, the command line or the code gives it a value of the wrong type."
+    fixes: tuple[Fix, ...] = (Fix(f"Set {found['field']} to a {wanted}, where the run sets it."),)
+    if wanted == "string" and got in ("int", "float", "bool", "date"):
+        why = (
+            "YAML and Hydra read a value that looks like a number as a number (2025_01, 1e5, 007), yes and no as "
+            "booleans, and dates as dates. Only quotes keep it a text, and the shell removes one pair of them."
+        )
+        fixes = (
+            Fix(
+                "Quote the value where it is set: in Hydra twice, once for the shell and once for Hydra.",
+                (f"python train.py \"key='{value}'\"", f'{found["field"]}: "{value}"  # in YAML'),
+            ),
+            Fix("Or convert it in the code that passes it.", (f"{found['field']}=str(value)",)),
+        )
+    elif got == "NoneType":
+        why = "The option is not set: it is None. The config has no value for it, or has it under another name."
+    return Meaning(
+        f"{found['config']} wants a {wanted} in the field {found['field']}, and got the {got} {value}", why, fixes
+    )
 
 
 def _field(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
@@ -27,6 +59,8 @@ def _field(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
     found = _FIELD.search(raised.message) if raised else None
     if not found:
         return None
+    if typed := _of_type(found, raised):
+        return typed
     return Meaning(
         f"{found['config']} rejects the config's field {found['field']}: {found['what']}",
         "The field is misspelled, belongs to another version of the program, or has the wrong type.",
@@ -44,6 +78,18 @@ _VLLMS_OWN = (
 _SHOW = "python train.py --cfg job  # prints the composed config"
 
 ROWS = (
+    Row("log_yaml_damaged", "root", "script",
+        r"yaml\.(?:scanner|parser|composer|constructor|reader)\.(?:\w+Error): (?P<what>.+)",
+        ("yaml.scanner.ScannerError: mapping values are not allowed here",
+         "yaml.parser.ParserError: while parsing a block mapping",
+         "yaml.constructor.ConstructorError: could not determine a constructor for the tag '!!python/object'"),
+        "a YAML file has a mistake in its text: {what}",
+        "The lines after the message name the file, the line and the column where the reader stopped; the mistake is "
+        "there or just before it. A tab, a missing space after a colon, a colon or a % in a text without quotes, other "
+        "indentation than its neighbors, or a tag that this loader does not accept.",
+        Fix("Look at that line of the file.",
+            ("python -c \"import yaml; yaml.safe_load(open('CONFIG.yaml'))\"", "grep -nP '\\t' CONFIG.yaml")),
+        "https://pyyaml.org/wiki/PyYAMLDocumentation", summary="A YAML file has a mistake in its text."),
     Row("log_override_unknown", "root", "script",
         r"Could not override '(?P<key>[^']+)'",
         ("Could not override 'trainer.foo'.",

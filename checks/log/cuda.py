@@ -10,7 +10,7 @@ from mgpu.snapshot import UncaughtException
 
 from .. import _notebooks as notebooks
 from ._circumstances import shown
-from ._gpu_number_cases import GPU_NUMBERS
+from ._gpu_number_cases import GLOBAL_RANK, GPU_NUMBERS
 from ._kernel_cases import CRASHES, START_IN_FORK
 from ._ray_cases import GPU_NOT_REQUESTED
 
@@ -45,6 +45,8 @@ def _in_optimizer(groups: Mapping[str, str], raised: UncaughtException | None) -
     )
 
 
+# torch warns of them once, sees no GPU from then on, and something else fails later.
+_NO_START = ("log_cuda_start_failed", "log_driver_too_old", "log_fabric_not_ready")
 _PHYSICAL_NUMBER = Case(
     shown("visible_devices_renumbered"),
     "a process requested a GPU that it does not see, probably by the GPU's physical number",
@@ -74,6 +76,24 @@ ROWS = (
             ("sudo systemctl restart nvidia-fabricmanager", "nvidia-smi -q | grep -A3 Fabric",
              "mgpu doctor --only nvlink_fabric_not_ready,fabric_manager_version_differs"), who="admin"),
         "https://github.com/pytorch/pytorch/issues/35710"),
+    Row("log_gpu_wanted", "root", "cuda",
+        r"(?:FP16|BF16|[Mm]ixed precision).{0,160}can only be used on CUDA|fp16 mixed precision requires a GPU|"
+        r"FlashAttention only supports CUDA|Expected a cuda device, but|requires? a GPU with CUDA",
+        ("ValueError: FP16 Mixed precision training with AMP or APEX (`--fp16`) and FP16 half precision evaluation "
+         "(`--fp16_full_eval`) can only be used on CUDA or MLU devices.", "ValueError: fp16 mixed precision requires "
+                                                                          "a GPU",
+         "RuntimeError: FlashAttention only supports CUDA", "ValueError: Expected a cuda device, but got: cpu"),
+        "a setting of the run needs a GPU, and this process uses the CPU: torch sees no GPU, or is set to use none",
+        "fp16, flash attention and CUDA calls do not exist on the CPU. torch sees no GPU if the driver, the "
+        "container or "
+        "CUDA_VISIBLE_DEVICES gives it none, or if its wheel was built without CUDA.",
+        (Fix("Find out which of these it is.",
+             ("python -c 'import torch; print(torch.__version__, torch.cuda.is_available(), "
+              "torch.cuda.device_count())'",
+              "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only driver,visibility,pytorch")),
+         Fix("For a run on the CPU, turn the setting off.", ("TrainingArguments(fp16=False, use_cpu=True)",))),
+        "https://github.com/huggingface/transformers/blob/main/src/transformers/training_args.py",
+        because_of=_NO_START),
     Row("log_gpu_without_kernels", "root", "cuda",
         r"no kernel image is available for execution|is not compatible with the current PyTorch installation|"
         r"cudaErrorNoKernelImageForDevice|CUDA error: invalid device function",
@@ -106,7 +126,8 @@ ROWS = (
         r"no CUDA-capable device is detected|No CUDA GPUs are available|no GPUs found!|No supported gpu backend found|"
         r"NVML Shared Library Not Found|NVMLError_DriverNotLoaded|nvidia-smi: command not found"
         r"|fp16 mixed precision requires a (?:GPU|device in)|Tried to use `fp16` but it is not supported on cpu|"
-        r"Unsloth cannot find any torch accelerator|with a model not initialized on GPU and with no GPU available|"
+        r"[Uu]nsloth:? (?:cannot find any torch accelerator|currently only works on NVIDIA GPUs)|No NVIDIA GPU found\?|"
+        r"with a model not initialized on GPU and with no GPU available|"
         r"Flash Attention \d is not available on CPU|FlashAttention\d is not available on CPU",
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
          "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
@@ -116,6 +137,7 @@ ROWS = (
          "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
          "ValueError: fp16 mixed precision requires a GPU (not 'cpu').",
          "NotImplementedError: Unsloth cannot find any torch accelerator? You need a GPU.",
+         "NotImplementedError: Unsloth: No NVIDIA GPU found? Unsloth currently only supports GPUs!",
          "ValueError: You are attempting to use Flash Attention 2.0 with a model not initialized on GPU and with no "
          "GPU available. This is not supported yet."),
         "the ranks see no GPU",
@@ -124,7 +146,7 @@ ROWS = (
         (Fix("Check which of these it is.",
              ("nvidia-smi -L", "echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only driver,visibility,container")),
          Fix("In a container or a job, request GPUs.", ("docker run --gpus all ...", "sbatch --gpus-per-node=8 ..."))),
-        "https://github.com/Oneflow-Inc/oneflow/issues/3106", cases=(GPU_NOT_REQUESTED,)),
+        "https://github.com/Oneflow-Inc/oneflow/issues/3106", cases=(GPU_NOT_REQUESTED,), because_of=_NO_START),
     Row("log_torch_without_cuda", "root", "cuda", r"Torch not compiled with CUDA enabled|"
         r"'?torch\._C'? has no attribute '?_cuda_|is_available\(\) is False\. If you are running on a CPU-only machine",
         ("AssertionError: Torch not compiled with CUDA enabled",
@@ -161,7 +183,7 @@ ROWS = (
         (Fix("Start as many ranks as there are visible GPUs.",
              ("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only visibility", "mgpu configure")),
          Fix("Under Slurm, request GPUs per node.", ("sbatch --gpus-per-node=8 --ntasks-per-node=1 ...",))),
-        "https://github.com/tatsu-lab/stanford_alpaca/issues/67", cases=(_PHYSICAL_NUMBER, *GPU_NUMBERS)),
+        "https://github.com/tatsu-lab/stanford_alpaca/issues/67", cases=(GLOBAL_RANK, _PHYSICAL_NUMBER, *GPU_NUMBERS)),
     Row("log_illegal_memory_access", "root", "cuda",
         r"an illegal memory access was encountered|unspecified launch failure|misaligned address|"
         r"an illegal instruction was encountered|hardware stack error|invalid program counter|"

@@ -6,7 +6,10 @@ import re
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import CutTraceback, Log
+from mgpu.text import listed
 
+_OPERAND = re.compile(r"\b(?:args|cfg|config|self|opts?|params)(?:\.\w+)+(?![\w(])")
+_ARITHMETIC = re.compile(r"[\w)\]] (?://?|\*|%|\+|-) [\w(]")
 _ADVANCES = re.compile(r"\bnext\((?P<of>[^()]+)\)")
 
 
@@ -22,6 +25,12 @@ def _possible(one: CutTraceback) -> str:
         return " If this line itself failed, it is an AssertionError: the condition does not hold."
     if code.startswith("raise ") and (name := re.match(r"raise (?P<type>[A-Za-z_][\w.]*)", code)):
         return f" This line raises {name['type']}. Its message is not in the log."
+    operands = list(dict.fromkeys(_OPERAND.findall(code)))
+    if len(operands) > 1 and _ARITHMETIC.search(code):
+        return (
+            f" If this line itself failed, one of {listed(operands)} has no usable value: an option that is not set is "
+            "None (TypeError), or it is 0 (ZeroDivisionError). Print them, and set the one that is missing."
+        )
     return ""
 
 

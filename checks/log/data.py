@@ -6,6 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import either, said, within
+from ._path_cases import PATHS
 
 _DATA = "https://pytorch.org/docs/stable/data.html"
 _SHARING = "https://pytorch.org/docs/stable/multiprocessing.html"
@@ -114,6 +115,7 @@ ROWS = (
          "system is 2, which is smaller",),
         "more DataLoader workers than CPUs: this process can use {most}",
         "All ranks together start ranks x num_workers. Too many make loading slow, or freeze it.", _FEWER, _DATA,
+        tags=("before_ranks",),
         summary="A rank starts more DataLoader workers than it has CPUs."),
     Row("log_files_exhausted", "root", "script",
         r"Too many open files|received 0 items of ancdata|\[Errno 24\]",
@@ -207,7 +209,7 @@ ROWS = (
         "The path is relative to another folder, is not mounted on this node, or another rank has not written it yet.",
         Fix("Check whether it exists on every node.", ("pwd; ls -ld {path:path}",
                                                        "srun --ntasks-per-node=1 ls -ld {path:path}")),
-        _PYTHON, cases=_INDEX_FILES),
+        _PYTHON, cases=(*_INDEX_FILES, *PATHS)),
     Row("log_cache_raced", "root", "script",
         r"FileNotFoundError: .*(?:\.incomplete|\.lock)'?|FileExistsError: \[Errno 17\] File exists: ",
         ("FileNotFoundError: [Errno 2] No such file or directory: '/home/u/.cache/huggingface/x.incomplete'",

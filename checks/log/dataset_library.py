@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from ._json_cases import BROKEN_JSON, DATA_FILES
+
 _LOADING = "https://huggingface.co/docs/datasets/loading"
 _PROCESS = "https://huggingface.co/docs/datasets/process"
 _TABLE = "https://github.com/huggingface/datasets/blob/main/src/datasets/table.py"
@@ -27,7 +29,7 @@ ROWS = (
          Fix("Or load files of different structure separately, or state the types.",
              ("load_dataset('json', data_files=FILES, features=features)",)),
          Fix("After a change, delete the cached copy.", ("load_dataset(..., download_mode='force_redownload')",))),
-        _TABLE),
+        _TABLE, cases=DATA_FILES),
     Row("log_dataset_name_wrong", "root", "script",
         r"BuilderConfig '?[^'\s]+'? not found\. Available|Config name is missing|"
         r"Bad split: [^\s.]+\. Available splits|Unknown split \"?[^\s\".]+\"?\. Should be one of",
@@ -107,7 +109,27 @@ ROWS = (
              ("head -c 300 FILE", "python -m json.tool FILE > /dev/null")),
          Fix("Write such files on the main process only.", ("if accelerator.is_main_process: json.dump(...)",))),
         "https://docs.python.org/3/library/json.html#json.JSONDecodeError",
-        summary="A file or an answer is not valid JSON."),
+        summary="A file or an answer is not valid JSON.", cases=BROKEN_JSON,
+        because_of=("log_dataset_files_differ",)),
+    Row("log_table_damaged", "root", "script",
+        r"(?:EmptyDataError|ParserError|ArrowInvalid): (?P<what>No columns to parse from file|Error tokenizing data.*|"
+        r"CSV parse error: .+|Parquet magic bytes not found.*|Parquet file size is \d+ bytes.*|Could not open "
+        r"Parquet .*)",
+        ("pandas.errors.EmptyDataError: No columns to parse from file",
+         "pandas.errors.ParserError: Error tokenizing data. C error: Expected 3 fields in line 12, saw 5",
+         "pyarrow.lib.ArrowInvalid: Parquet magic bytes not found in footer. Either the file is corrupted or this is "
+         "not "
+         "a parquet file."),
+        "a table file is empty, cut off or of another format: {what}",
+        "An empty file: its writing or download was interrupted, or another rank is still writing it. Other fields "
+        "in a "
+        "line: a separator or quotes within a value. No magic bytes: not Parquet at all (a Git LFS pointer, an HTML "
+        "page).",
+        (Fix("Look at the file, on the node that failed.", ("ls -la FILE; head -c 300 FILE", "git lfs pull")),
+         Fix("For CSV, name the separator, or skip the lines that do not fit.",
+             ("pd.read_csv(path, sep=';', on_bad_lines='warn')",))),
+        "https://pandas.pydata.org/docs/reference/api/pandas.errors.ParserError.html",
+        summary="A table file is empty, cut off or of another format."),
     Row("log_text_not_utf8", "root", "script",
         r"UnicodeDecodeError: '(?P<codec>[\w-]+)' codec can't decode byte (?P<byte>0x\w+) in position (?P<place>\d+)",
         ("UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 12: invalid start byte",),

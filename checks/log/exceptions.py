@@ -6,12 +6,14 @@ These checks cover failures that have no signature.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import listed
 
 from .. import _refusals as refusals
+from . import _own_values as own_values
 from ._messages import (
     advice,
     alike,
@@ -24,7 +26,9 @@ from ._messages import (
     whole_message,
     wrong_value,
 )
+from ._own_objects import Meaning
 
+_PATH = "Go to that line. The traceback shows the call path."
 # fmt: off
 # They report that a process was asked to stop, or that another one failed: never what went wrong.
 _STOP_EXCEPTIONS = frozenset({
@@ -162,8 +166,11 @@ def log_exception(log: Log) -> Answer:
     if not found:
         return Ok(f"no other exception in {log.lines:,} lines")
     one = found[0]
-    refused = refusals.explain(one)
-    everywhere, cause = _by_whom(one, log, from_package=refused is not None)
+    meant = own_values.explain(one)
+    refused = None if meant else refusals.explain(one)
+    everywhere, cause = _by_whom(one, log, from_package=refused is not None or bool(meant and meant.of_code))
+    if meant:
+        return _meant(meant, one, log, _problem(one, log, cause, *_to_the_line(one, log, everywhere=everywhere)))
     if refused:
         return _problem(one, log, f"{refused.cause} {cause}", *refused.fixes)
     return _problem(
@@ -171,6 +178,18 @@ def log_exception(log: Log) -> Answer:
         log,
         cause,
         *_to_the_line(one, log, everywhere=everywhere),
+    )
+
+
+def _meant(meant: Meaning, one: UncaughtException, log: Log, general: Problem) -> Problem:
+    """Return what message and line show of the wrong value, followed by what is said of every exception."""
+    on = _ranks_text(one, log)
+    said = "" if one.message in meant.title else f" {short_name(one.type)}: {one.message}."
+    return replace(
+        general,
+        title=f"{meant.title}{f', {on}' if on else ''}",
+        cause=f"{meant.why}{said} {general.cause}",
+        fix=(*meant.fixes, *(fix for fix in general.fixes if fix.text != _PATH)),
     )
 
 
@@ -183,7 +202,7 @@ def _to_the_line(one: UncaughtException, log: Log, *, everywhere: bool) -> tuple
     if len(log.ranks) > 1 and not _not_about_data(one) and not _cut_there(one, log):
         return (Fix(f"{first}, and inspect this rank's batch: print its index before the step."),)
     if shows_traceback(one):
-        return (Fix(f"{first}. The traceback shows the call path."),)
+        return (Fix(_PATH if known else f"{first}. The traceback shows the call path."),)
     return (Fix(f"{first}{'.' if known else ', or run it again: its last frame is the code that failed.'}"),)
 
 

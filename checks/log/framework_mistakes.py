@@ -12,7 +12,7 @@ from mgpu.text import listed
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
 from ._messages import first_of_empty, short_name
-from .exceptions import unknown_exceptions
+from .exceptions import has_signature, unknown_exceptions
 from .versions_shown import version_in
 
 _WRONG_VALUES = frozenset({"AttributeError", "KeyError", "IndexError", "TypeError"})
@@ -151,8 +151,11 @@ def log_framework_failed(log: Log) -> Answer:
 
     Fix: Install another release of the outer package, with the versions that its requirements name.
     """
+    explained = min((one.line for one in log.raised if has_signature(one) and not one.caught), default=None)
     for one in unknown_exceptions(log):
         packages = mistakes.to_move(one)
+        if explained is not None and explained < one.line and len(log.files) == 1:
+            continue  # probably a consequence
         if one.signatures or not packages or not mistakes.within_packages(one):
             continue
         title = _title(one, log, packages)

@@ -11,6 +11,7 @@ from mgpu.snapshot import UncaughtException
 from .. import _notebooks as notebooks
 from . import _device_cases
 from ._kernel_cases import INDEXES
+from ._module_cases import explain_input_type
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _NOTES = "https://pytorch.org/docs/stable/notes/cuda.html"
@@ -31,6 +32,10 @@ def _unsloths(groups: Mapping[str, str], raised: UncaughtException | None) -> Me
         "or nn.DataParallel spreads the model over them.",
         _ONE_GPU_EACH,
     )
+
+
+def _of_devices(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    return _unsloths(groups, raised) or explain_input_type(raised)
 
 
 # fmt: off
@@ -81,7 +86,8 @@ ROWS = (
         "bf16 needs Ampere (compute capability 8.0). The message is the same if torch sees no GPU.",
         Fix("Check the GPUs, or use fp16.",
             ("mgpu doctor --only gpu,pytorch,config_bf16_emulated", "accelerate launch --mixed_precision fp16 ...")),
-        "https://github.com/huggingface/transformers/blob/main/src/transformers/training_args.py"),
+        "https://github.com/huggingface/transformers/blob/main/src/transformers/training_args.py",
+        because_of=("log_cuda_start_failed", "log_driver_too_old", "log_fabric_not_ready")),
     Row("log_gpu_too_old_for_flash_attention", "root", "script",
         r"FlashAttention only supports Ampere|FlashAttention forward only supports",
         ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.",),
@@ -108,7 +114,7 @@ ROWS = (
          Fix("Put the whole model on the rank's own GPU: remove device_map.",
              ("from_pretrained(MODEL).to(accelerator.device)",)),
          Fix("If the script was started with plain python, start one process per GPU.", ("mgpu launch train.py",))),
-        _NOTES, explain=_unsloths, cases=_device_cases.TWO_DEVICES),
+        _NOTES, explain=_of_devices, cases=_device_cases.TWO_DEVICES),
     Row("log_loss_divided_elsewhere", "root", "script", r"^\s*loss = loss / num_items_in_batch",
         ("    loss = loss / num_items_in_batch",),
         "the model is probably spread across GPUs by device_map, and this transformers divides its loss on the wrong "

@@ -10,9 +10,10 @@ from mgpu.command_line import shell
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from .. import _skew_meanings as meanings
+from .. import _calls as calls
 from .. import _version_skew as skew
 from ._circumstances import shown
+from ._module_cases import NO_BITSANDBYTES
 from ._start_cases import NCCL_NOT_ON_PATH
 
 _EXTENSIONS = "https://pytorch.org/docs/stable/cpp_extension.html"
@@ -131,7 +132,7 @@ ROWS = (
         Fix("Upgrade it, and check what it finds.",
             ("pip install --upgrade bitsandbytes", "python -m bitsandbytes",
              "mgpu doctor --only bitsandbytes_lacks_cuda")),
-        "https://huggingface.co/docs/bitsandbytes/main/en/installation"),
+        "https://huggingface.co/docs/bitsandbytes/main/en/installation", cases=(NO_BITSANDBYTES,)),
     Row("log_mpi_wanted", "root", "launcher", r"^\s*ModuleNotFoundError: No module named 'mpi4py'",
         ("ModuleNotFoundError: No module named 'mpi4py'",),
         "DeepSpeed was started without a launcher, so it looks for MPI",
@@ -262,7 +263,7 @@ ROWS = (
             ("pip check",
              "mgpu doctor --only requirement_not_met,versions_known_bad_together")),
         "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/versions.py",
-        explain=meanings.explain_wanted),
+        explain=calls.explain_wanted),
     Row("log_feature_wants_newer", "root", "library",
         r"FSDP2 requires PyTorch|DeepSpeed version must be >=|nossh launcher requires DeepSpeed|"
         r"Deepspeed ALST/Ulysses requires|torch FSDP requires PyTorch"

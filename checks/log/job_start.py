@@ -131,7 +131,7 @@ ROWS = (
         "It does not exist under this name on this node, or the shell was not set up for modules. The script goes on "
         "without it.",
         Fix("Check its name on a compute node.", ("srun bash -lc 'module avail cuda'", "#!/bin/bash -l")),
-        "https://lmod.readthedocs.io/en/latest/"),
+        "https://lmod.readthedocs.io/en/latest/", tags=("before_ranks",)),
 )
 # fmt: on
 

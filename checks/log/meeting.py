@@ -12,7 +12,14 @@ from mgpu.snapshot import UncaughtException
 from .._launcher_variables import explain_variable
 from . import _device_cases
 from ._circumstances import shown
-from ._start_cases import NO_ANSWER, NO_SUCH_COMMAND, SERVER_PORT, TOO_MANY_RANKS
+from ._start_cases import (
+    BLANK_SCRIPT,
+    NO_ANSWER,
+    NO_SUCH_COMMAND,
+    SERVER_PORT,
+    TOO_MANY_RANKS,
+    WINDOWS_SCRIPT,
+)
 
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
@@ -314,7 +321,7 @@ ROWS = (
         "the script {script} does not exist",
         "The path is wrong, is relative to a folder other than the launcher's, or is not mounted on this node.",
         Fix("Check the current folder.", ("pwd; ls -l {script:path}",)), "https://docs.python.org/3/using/cmdline.html",
-        summary="The training script does not exist."),
+        summary="The training script does not exist.", cases=(BLANK_SCRIPT, WINDOWS_SCRIPT)),
     Row("log_launcher_not_found", "root", "launcher",
         r"(?:accelerate|torchrun|deepspeed|python3?|mgpu): (?:command )?not found|"
         r"exec: \"?(?:accelerate|torchrun|deepspeed|python3?)\"?: executable file not found|"

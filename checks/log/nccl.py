@@ -8,6 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from ._first_exchange_cases import ENGINE_SHARES_GPU, SEGMENT_REFUSED
 from ._start_cases import CONTAINER_NETWORKS
 from .reinforcement import SEPARATE_GPUS, explain_shared_gpu
 
@@ -72,7 +73,7 @@ ROWS = (
              ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))", "mgpu doctor --script train.py")),
          Fix("Start at most as many ranks as GPUs.", ("nvidia-smi -L", "mgpu doctor --only visibility,mig")),
          SEPARATE_GPUS),
-        "https://github.com/NVIDIA/nccl/issues/1241"),
+        "https://github.com/NVIDIA/nccl/issues/1241", cases=(ENGINE_SHARES_GPU,)),
     Row("log_shm_full_for_nccl", "root", "nccl",
         r"posix_fallocate failed|failed to extend /dev/shm/nccl-\S+|Error while creating shared memory segment|"
         r"Error: failed to (?:extend|create shared memory file) /dev/shm(?!.*Permission denied)",
@@ -86,7 +87,7 @@ ROWS = (
         (Fix("Give the container more shared memory.", ("docker run --ipc=host ...", "docker run --shm-size=8g ...",
                                                         "mgpu doctor --only shm_too_small,shm_holds_leftovers")),
          Fix("Turn off shared memory in NCCL.", ("export NCCL_SHM_DISABLE=1",), kind="stopgap", caveat="Much slower.")),
-        "https://github.com/NVIDIA/nccl/issues/290"),
+        "https://github.com/NVIDIA/nccl/issues/290", cases=(SEGMENT_REFUSED,)),
     Row("log_shm_segment_gone", "root", "nccl",
         r"Error while attaching to shared memory segment (?!\S*nccl-\S* \(size 0\))|unlink shared memory \S+ failed|"
         r"Call to shm_open failed(?! ?: Permission denied)|shm_unlink \S+ failed",

@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from ._circumstances import said
+from ._circumstances import every, said, shown
 
 _TRL_VLLM = "https://huggingface.co/docs/trl/main/en/vllm_integration"
 _TRL_GRPO = "https://github.com/huggingface/trl/blob/main/trl/trainer/grpo_config.py"
@@ -44,6 +44,20 @@ def explain_shared_gpu(groups: Mapping[str, str], raised: UncaughtException | No
     )
 
 
+QUANTIZED_FOR_ENGINE = Case(
+    every(shown("weights_quantized"), said(r"loaded_weight|Attempted to load weight")),
+    "quantized weights are sent to the inference engine, which expects them whole: the base model is loaded in 4 or "
+    "8 bit",
+    "bitsandbytes packs a weight into one column of bytes. The trainer sends it as it is after every step, and the "
+    "engine's parameter has the shape of the unquantized weight.",
+    (Fix("Load the base model in bf16 for training with vLLM. LoRA can stay.",
+         ("ModelConfig(load_in_4bit=False, use_peft=True)", "from_pretrained(..., torch_dtype=torch.bfloat16)")),
+     Fix("Or generate without vLLM.", ("GRPOConfig(use_vllm=False)",))),
+    "ModelConfig(load_in_4bit=True)\n[rank0]: Traceback (most recent call last):\n"
+    '[rank0]:   File "/x/site-packages/vllm/model_executor/parameter.py", line 9, in load_column_parallel_weight\n'
+    "[rank0]:     assert self.data.shape == loaded_weight.shape\n"
+    "[rank0]: AssertionError: assert param_data.shape == loaded_weight.shape",
+    "https://huggingface.co/docs/trl/main/en/vllm_integration")
 _EXPANDED_TWICE = Case(
     said(r"image tokens is [1-9]\d\d+ while the number of image given to the model is [1-9]\b"),
     "the image placeholder was expanded twice, probably because the installed transformers is older than the "
@@ -343,7 +357,8 @@ ROWS = (
         "not fit its weights, the weights are quantized, or ZeRO-3 sent a shard instead of the whole weight.",
         Fix("Start the engine from the same checkpoint as the trainer, with the same vocab_size in config.json.",
             ("python -c \"from transformers import AutoConfig as C; print(C.from_pretrained('MODEL').vocab_size)\"",)),
-        "https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/model_loader/weight_utils.py"),
+        "https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/model_loader/weight_utils.py",
+        cases=(QUANTIZED_FOR_ENGINE,)),
 )
 # fmt: on
 

@@ -104,7 +104,7 @@ ROWS = (
         "accelerate needs Transformer Engine, torchao or MS-AMP for fp8.",
         Fix("Install one, or use bf16.", ("pip install torchao", "accelerate launch --mixed_precision bf16 ...",
                                           "mgpu doctor --only config_fp8_library_missing")), _UTILS),
-    Row("log_kernel_too_old", "secondary", "launcher",
+    Row("log_kernel_too_old", "wrapper", "launcher",
         r"Detected kernel version (?P<version>\S+), which is below the recommended minimum",
         ("Detected kernel version 4.14.105, which is below the recommended minimum of 5.5.0; this can cause the "
          "process to hang.",),
@@ -113,7 +113,7 @@ ROWS = (
         "hung.",
         Fix("Update the kernel.", ("mgpu doctor --only kernel_older_than_advised",), who="admin"),
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/other.py",
-        summary="The Linux kernel is older than accelerate recommends."),
+        summary="The Linux kernel is older than accelerate recommends.", tags=("before_ranks",)),
     Row("log_module_and_no_python", "root", "launcher", r"--module and --no_python cannot be used together",
         ("ValueError: --module and --no_python cannot be used together",),
         "both --module and --no_python were passed", "A module always runs in Python.", Fix("Remove one of them.", ()),

@@ -64,6 +64,31 @@ _SHAPES = Fix("Print the shapes of the batch just before that line.",
               ("print({{k: v.shape for k, v in batch.items()}})",))
 
 ROWS = (
+    Row("log_operation_lacks_dtype", "root", "script",
+        r"\"(?!nll_loss)(?P<op>\w+)\" not implemented for '(?P<dtype>(?!Half|BFloat16|Float8)\w+)'",
+        ("RuntimeError: \"bitwise_and_cuda\" not implemented for 'Float'",
+         "RuntimeError: \"index_select_cpu\" not implemented for 'Bits8'",
+         "NotImplementedError: \"addmm_cuda\" not implemented for 'Long'"),
+        "an operation ({op}) got a tensor of the type {dtype}, for which torch has no code",
+        "Masks must be bool for &, | and ~, ids must be integers for an index or an embedding, and layers need "
+        "floating "
+        "point. The tensor was made or loaded in another type: by numpy, by a collate function, or by a division.",
+        (Fix("Convert it before the operation.", ("mask = mask.bool()", "ids = ids.long()", "x = x.float()")),
+         Fix("Print the types just before that line.", ("print({{k: v.dtype for k, v in batch.items()}})",))),
+        "https://docs.pytorch.org/docs/stable/tensor_attributes.html",
+        summary="An operation got a tensor of a type for which torch has no code."),
+    Row("log_pattern_does_not_fit", "root", "script",
+        r"einsum\(\): (?:subscript .+|the number of subscripts .+|operands do not broadcast.*)|"
+        r"EinopsError: +Error while processing \S+ pattern",
+        ("RuntimeError: einsum(): subscript c has size 16 for operand 1 which does not broadcast with previously seen "
+         "size 8", "einops.EinopsError:  Error while processing rearrange-reduction pattern \"b (h w) c -> b h w c\"."),
+        "the pattern of einsum or einops does not fit the shape of a tensor",
+        "A letter stands for two different sizes, a size does not divide, or the tensor has more or fewer dimensions "
+        "than "
+        "the pattern: another image or sequence length, a missing batch dimension, or sizes per rank (tensor "
+        "parallelism). The lines after the message have the shape.",
+        Fix("Print the shapes just before that line, and compare them with the pattern.", ("print(x.shape, y.shape)",)),
+        "https://einops.rocks/api/rearrange/"),
     Row("log_layer_input_size", "root", "script",
         r"mat1 and mat2 shapes cannot be multiplied \((?P<a>\d+)x(?P<b>\d+) and (?P<c>\d+)x(?P<d>\d+)\)",
         ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x1024 and 768x2)",),

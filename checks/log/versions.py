@@ -103,7 +103,7 @@ ROWS = (
     Row("log_object_lacks_attribute", "root", "library",
         rf"(?:'|AttributeError: )(?P<owner>(?:{_SETTINGS})(?=')|(?=\w+'? (?:object )?has no attribute "
         rf"'?(?:{_MISSING_ATTRIBUTES})\b)"
-        r"(?!Dummy(?:Optim|Scheduler)|DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine|"
+        r"(?!(?:float|int|str|bytes|list|tuple|dict|set|bool|function|method|Tensor)\b|Dummy(?:Optim|Scheduler)|DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine|"
         r"NoneType)\w+)'? "
         r"(?:object )?has no attribute '?(?P<name>\w+)'?",
         ("AttributeError: 'TinyNet' object has no attribute 'tokenizer'",
@@ -156,7 +156,8 @@ ROWS = (
         _ERRORS + "#ImportError", summary=
         "An installed package lacks a name that another one imports.", explain=meanings.explain_name),
     Row("log_submodule_missing", "root", "library",
-        r"(?:ModuleNotFoundError: |ImportError: |^|python[\d.]*: )No module named '?(?P<module>[A-Za-z_]\w*(?:\.\w+)+)",
+        r"(?:ModuleNotFoundError: |ImportError: |^|python[\d.]*: )No module named '?(?!vllm\._(?:version|"
+        r"commit))(?P<module>[A-Za-z_]\w*(?:\.\w+)+)",
         ("ModuleNotFoundError: No module named 'mylib.losses'",
          "ModuleNotFoundError: No module named 'transformers.deepspeed'",
          "ModuleNotFoundError: No module named 'huggingface_hub.errors'",

@@ -9,6 +9,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from ._circumstances import shown, within
+from ._first_exchange_cases import FIRST_COLLECTIVE
 
 _NCCL = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"
 _GLOO = "https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc"
@@ -86,7 +87,7 @@ ROWS = (
              ("InitProcessGroupKwargs(timeout=timedelta(hours=2))",), kind="stopgap",
              caveat="A real hang then takes that long to be detected.")),
         "https://github.com/pytorch/pytorch/issues/118369",
-        summary="A rank waited for the others in a collective until NCCL's timeout."),
+        summary="A rank waited for the others in a collective until NCCL's timeout.", cases=(FIRST_COLLECTIVE,)),
     Row("log_watchdog_stuck", "secondary", "timeout",
         r"Heartbeat monitor timed out|watchdog got stuck for \d+ seconds",
         ("[E] Heartbeat monitor timed out! Process will be terminated after dumping debug info.",

@@ -46,10 +46,13 @@ class UncaughtException:
     loader: bool = False  # raised through torch's DataLoader
     by_torch: bool = False  # has torch's prefix "[rank1]: ", which torch prints for uncaught exceptions
     quoted: bool = False  # all its files are temporary or have no name, as in the output of generated programs
+    by_one: int = 1  # exceptions of its process, if a prefix names it: after all but the last, it went on
     bare: bool = False  # without its traceback, or without its type: the log was shortened
     of_launcher: bool = False  # raised by a launcher when its child failed: never the cause
     packages: tuple[Label, ...] = ()  # installed packages of its frames, outermost first; "": files of the user's own
     code: Text | None = None  # the source line that raised it, as the traceback shows it
+    own_code: Text | None = None  # the source line of `place`
+    own_lines: tuple[Text, ...] = ()  # the source lines of the last frames in the user's own files, the deepest last
     more: Text | None = None  # the lines of its message after the first
     library: Text | None = None  # the deepest frame, if it is in an installed package: "trl/trainer/sft.py:7 in train"
     direct: bool = False  # raised from `cause`, which Python calls its direct cause

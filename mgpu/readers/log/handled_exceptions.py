@@ -16,12 +16,16 @@ from mgpu.snapshot import FailedRank, UncaughtException
 # Consequences of another rank's failure, which say nothing about earlier exceptions.
 _CONSEQUENCE = re.compile(r"[Cc]onnection (?:closed|reset)|[Bb]roken pipe|NCCL|gloo|Timed out|TCPStore|^Dist\w*Error")
 
+# A process that raises another exception has caught the one before. The log then goes on after the last one.
+_SURELY_CAUGHT, _LINES_AFTER = 3, 10
+
 
 def mark_caught(
     raised: tuple[UncaughtException, ...], fallen: Sequence[FailedRank], ranks: Sequence[int]
 ) -> tuple[UncaughtException, ...]:
     """Return the exceptions, with `caught` set for those after which their rank continued."""
-    own = [one for one in raised if not one.of_launcher]
+    raised = tuple(replace(one, caught=True) if _went_on(one, fallen) else one for one in raised)
+    own = [one for one in raised if not one.of_launcher and not one.caught]
     first = {rank.rank for rank in fallen if rank.first}
     if len({one.file for one in own}) != 1 or not first:
         return raised
@@ -40,3 +44,8 @@ def mark_caught(
         return raised
     lines = {one.line for one in survived}
     return tuple(replace(one, caught=True) if one.line in lines else one for one in raised)
+
+
+def _went_on(one: UncaughtException, fallen: Sequence[FailedRank]) -> bool:
+    """Whether the processes that raised it went on: each of them raised several exceptions, and none failed."""
+    return one.by_one >= _SURELY_CAUGHT and one.after >= _LINES_AFTER and not one.by_torch and not fallen

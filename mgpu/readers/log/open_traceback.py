@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mgpu.known_launchers import OTHERS
@@ -22,6 +22,7 @@ from mgpu.snapshot import CutTraceback
 
 _PACKAGES = 8  # of the innermost frames
 _FRAMES = 60  # the innermost ones
+_OWN_LINES = 4
 _LAUNCHER = re.compile("|".join(frame for known in OTHERS for frame in known.frames))
 _LONGEST_CODE = 400  # characters of an assertion in several lines
 
@@ -48,21 +49,29 @@ class OpenTraceback:
     library: str | None = None  # the latest frame, if it is in an installed package
     raised_in: str | None = None  # of the deepest frame in a package's or the user's files
     code: str = ""  # of the latest frame
+    own_lines: tuple[str, ...] = ()  # of the last frames in the user's files; "" until a frame's line is read
+    in_own: bool = False  # the latest frame is in one of the user's files
     tail: str = ""  # the text after the latest frame, if it can be an exception without its type
     indent: int = 0  # of the whole traceback
+    first: tuple[str, str] | None = None  # file and line of the outermost frame
+    torn: OpenTraceback | None = None  # as it was before another process wrote its own into it
     packages: tuple[str, ...] = ()
     frames_seen: tuple[str, ...] = ()  # see `UncaughtException.frames`
 
     def add_frame(self, frame: re.Match[str]) -> None:
         """Process the next frame, which is called by the ones before."""
+        if self.frames and frame["function"] == "<module>" and (frame["file"], frame["line"]) == self.first:
+            self.torn = self.torn or replace(self)  # another process began to print the same traceback
+        self.first = self.first or (frame["file"], frame["line"])
         self.frames += 1
         self.tail = self.code = ""
         self.quoted &= bool(QUOTED_FILE.match(frame["file"]))
         self.deepest = place_of(frame)
         self.loader |= frame["file"].endswith("torch/utils/data/dataloader.py")
         self.launcher |= bool(_LAUNCHER.search(frame["file"]))
-        if not FOREIGN.search(frame["file"]):
-            self.place = self.deepest
+        self.in_own = not FOREIGN.search(frame["file"])
+        if self.in_own:
+            self.place, self.own_lines = self.deepest, (*self.own_lines, "")[-_OWN_LINES:]
         self.library = None
         if ENVIRONMENT.search(frame["file"]) and frame["function"] in ("__getitem__", "__delitem__"):
             self.raised_in = "os.environ"
@@ -94,17 +103,23 @@ class OpenTraceback:
             self.code = text
         elif text.strip("~^ "):  # Python underlines the part that failed
             self.code = f"{self.code}{'' if self.code.endswith('(') or text.startswith(')') else ' '}{text}"
+        if self.in_own:
+            self.own_lines = (*self.own_lines[:-1], self.code)
 
     def facts(self) -> dict[str, Any]:
         """Return the fields of an exception that its frames fill."""
         code = shown_text(self.code) or None
-        facts = {"library": self.library, "raised_in": self.raised_in, "code": code}
+        facts: dict[str, Any] = {"library": self.library, "raised_in": self.raised_in, "code": code}
+        own = tuple(map(shown_text, self.own_lines))
+        facts |= {"own_lines": own, "own_code": (own[-1] or None) if own else None}
         return {**facts, "packages": self.packages, "frames": self.frames_seen}
 
     def as_cut(self, file: str) -> CutTraceback | None:
         """Return what the log shows of it, if the file ends before its exception; None without a frame."""
         if self.deepest is None or self.harmless or self.launcher:
             return None
+        if self.torn is not None:
+            return replace(self.torn, torn=None, last=self.last).as_cut(file)
         return CutTraceback(
             self.library or self.deepest,
             file,

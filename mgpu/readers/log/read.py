@@ -21,6 +21,7 @@ from mgpu.readers.log.line import Line, LineNumbers, clip_around_match, looks_la
 from mgpu.readers.log.nccl_errors import NcclErrors
 from mgpu.readers.log.opening import open_log, pieces, rank_in_name
 from mgpu.readers.log.row_matching import LONGEST_LINE, Signatures, known_signatures
+from mgpu.readers.log.same_exception import joined
 from mgpu.readers.log.second_reading import read_end
 from mgpu.readers.log.stack_dumps import StackDumps
 from mgpu.readers.log.survival import Latest, key_of, settle
@@ -370,15 +371,7 @@ class _File:
             if old is None:
                 self.found.raised[key] = replace(one, after=after)
                 continue
-            first = one if one.at and old.at and one.at < old.at else old
-            ranks = tuple(sorted({*old.ranks, *one.ranks}))
-            self.found.raised[key] = replace(
-                first,
-                times=old.times + 1,
-                ranks=ranks,
-                after=min(old.after, after),
-                by_torch=old.by_torch or one.by_torch,
-            )
+            self.found.raised[key] = joined(old, one, after)
 
 
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")

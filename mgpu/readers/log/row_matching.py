@@ -40,6 +40,7 @@ class Signatures:
         self._patterns = {row.id: row.pattern for row in rows}
         self._compiled: dict[str, re.Pattern[str]] = {}
         self.roles = {row.id: row.role for row in rows}
+        self.before_ranks = {row.id for row in rows if "before_ranks" in row.tags}
         self.exit_only = {row.id for row in rows if "exit_only" in row.tags}
         family = _family()
         connections, others = family.KINDS_OF_CONNECTIONS, family.KINDS_OF_OTHERS

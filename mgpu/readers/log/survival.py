@@ -51,6 +51,7 @@ class Found:
     root: bool = True  # can be a cause by itself
     raised: bool = False  # an exception or part of its message, or what Slurm, the kernel or a launcher did
     uncaught: bool = False  # torch printed it, as it does for uncaught exceptions only
+    before_ranks: bool = False  # of what prepares the run, which can go on without it
     exit_only: bool = False  # reports that a rank failed, but not why
     echo: bool = False  # a connection that closed, as also at the good end of a run
 
@@ -119,7 +120,7 @@ def _how(one: Found, course: Course) -> Survived:
         return Survived.SURELY
     if one.exit_only:  # a batch script's "done" follows it
         return Survived.PROBABLY if len(after) >= _STEPS_OF_ANY else Survived.NO
-    if after and one.handled:
+    if after and (one.handled or one.before_ranks):
         return Survived.SURELY
     if one.ranks and not one.uncaught and sum(step.rank in one.ranks for step in after) >= _STEPS_OF_RANK:
         return Survived.SURELY
@@ -202,6 +203,7 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             root=signatures.roles[name] == "root",
             raised=bool(with_it) or name in signatures.of_others,
             uncaught=any(error.by_torch for error in with_it),
+            before_ranks=name in signatures.before_ranks,
             exit_only=name in signatures.exit_only,
             echo=name in signatures.echoes and not with_it,
         )

@@ -20,7 +20,15 @@ CHECKED_OUT = re.compile(
     r"|deepspeed(?=.(?:runtime|launcher|comm|ops|sequence|pipe|moe|checkpoint)\b)"
     r"|transformer_engine(?=.(?:pytorch|common)\b)|torchtitan(?=.(?:models|distributed|components|config|experiments)\b)"
     r"|torchtune(?=.(?:modules|training|config|models|recipes)\b)"
-    r"|llamafactory|llmtuner|verl|openrlhf|open_instruct|axolotl|skyrl_train|nemo_rl|nemo_automodel|lighteval|unsloth_compiled_cache"
+    # A clone has the package's name too: examples, documents and other repositories in it are not the package.
+    r"|(?:llamafactory|llmtuner)(?=.(?:api|chat|cli|data|dsets|eval|extras|hparams|launcher|model|train|tuner|v1|webui)\b)"
+    r"|verl(?=.(?:trainer|workers|utils|models|single_controller|third_party|experimental|interactions|protocol"
+    r"|checkpoint_engine|model_merger|tools.(?:\w+_tools?\.py|schemas|utils))\b)"
+    r"|openrlhf(?=.(?:cli|trainer|models|datasets|utils|launcher)\b)"
+    r"|axolotl(?=.(?:cli|common|core|integrations|kernels|loaders|models|monkeypatch|processing_strategies"
+    r"|prompt_\w+|utils|train|datasets|evaluate|telemetry)\b)"
+    r"|open_instruct|skyrl_train|nemo_rl|nemo_automodel|lighteval"
+    r"|unsloth_compiled_cache"
     r"|trl(?=.(?:trainer|scripts|generation|extras|models)\b)|swift(?=.(?:llm|trainers|rlhf_trainers|megatron|cli)\b)"
     r"|slime(?=.(?:ray|utils|backends|rollout)\b))[/\\]\S*)"
 )

@@ -7,6 +7,7 @@ the first one is its cause. Standard library only; processes one line at a time.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -44,6 +45,12 @@ _HARMLESS = (
 _REPEATED_BY_RAY = re.compile(
     r"(?:ray\.exceptions\.)?(?:RayTaskError\(\w+\)|\w+): (?:ray::|The actor died because of an error raised in its "
     r"creation task)"
+)
+# The prefix of a process, at which the log was cut: "(EngineCore_DP0 pid=4".
+_CUT_PREFIX = re.compile(r"\([A-Za-z]\w*(?: (?:pid|rank|ip)?=?[\d.]*)?$")
+# What is left of a message if several processes write their type and message to one file at the same time.
+_TORN = re.compile(
+    r": (?:[A-Z][a-z]{0,20}Error){0,9}(?P<message>[^\s:].*?)(?:(?:[A-Z][a-z]{0,20}Error)?(?:: ?){1,9})?$"
 )
 _ANY = "?"  # in place of the type, if IPython's head is missing
 _GROUP = re.compile(r"[ |+-]*[|+] ?")  # in front of each line of an exception group's traceback
@@ -90,6 +97,8 @@ class Tracebacks:
         self._ended: dict[_Writer, _Ended] = {}
         self._chained: dict[_Writer, tuple[_Ended, bool]] = {}  # with whether it is the direct cause of the next
         self._thrown: dict[_Writer, str] = {}
+        self._process_of: dict[int, str] = {}  # which process raised the exception of a line, if a prefix names it
+        self._by_process: Counter[str] = Counter()
         self._harmless: int | None = None  # number of the line that marks the next traceback as harmless
         self._swept = 0
         self.above = b""  # the line of the file above the one to process
@@ -128,8 +137,9 @@ class Tracebacks:
             group = "Exception Group" in text
             rich = not group and ("─" in text or text.startswith(("+-", "╭")))
             indent = len(text) - len(text.lstrip()) if not text.partition(HEAD)[0].strip() else 0
+            first = self._open[key].first if key in self._open else None  # another process writes into this one
             self._open[key] = OpenTraceback(
-                number, line, number, rich=rich, harmless=harmless, group=group, indent=indent
+                number, line, number, rich=rich, harmless=harmless, group=group, indent=indent, first=first
             )
             if head := _IPYTHON_HEAD.match(text):
                 self._open[key].ipython = head["type"].rpartition(".")[2]
@@ -183,7 +193,9 @@ class Tracebacks:
         """Finish the file, after its last line."""
         for one in self._open.values():
             if self.bare and takes_frames(self.bare[-1], one.number) and not one.tail:  # pasted below their message
-                self.bare[-1] = replace(self.bare[-1], more=None, place=one.place or one.deepest, **one.facts())
+                above = self.bare.pop()
+                if not _REPEATED_BY_RAY.match(f"{above.type}: {above.message}"):  # else the worker's own one is cut
+                    self.bare.append(replace(above, more=None, place=one.place or one.deepest, **one.facts()))
         for key, one in list(self._open.items()):
             if one.tail and not one.harmless and not one.launcher:  # a printed message, without the exception's type
                 ends = re.match("(?P<type>)(?P<message>.*)", one.tail)
@@ -196,7 +208,10 @@ class Tracebacks:
         self._open.clear()
         for key in list(self._ended):
             self._close(key)
-        self.found = [self._with_ranks(one) for one in self.found]
+        self.found = [
+            replace(self._with_ranks(one), by_one=self._by_process[self._process_of.get(one.line, "")] or 1)
+            for one in self.found
+        ]
 
     def _with_ranks(self, one: UncaughtException) -> UncaughtException:
         """Add the ranks of which the log has only the same last line, as in a shortened log."""
@@ -246,7 +261,7 @@ class Tracebacks:
             self._add_exception(one, key, ends, line, number)
         elif text and not text[0].isspace() and one.length > 40 * (one.frames + 1):
             del self._open[key]  # the rest is missing
-        elif text and not text[0].isspace() and one.frames and not one.tail:
+        elif text and not text[0].isspace() and one.frames and not one.tail and not _CUT_PREFIX.match(text):
             one.tail = text
 
     def _add_exception(self, one: OpenTraceback, key: _Writer, ends: re.Match[str], line: Line, number: int) -> None:
@@ -280,6 +295,9 @@ class Tracebacks:
             **one.facts(),
         )
         self.ended += 1
+        if isinstance(key, str):
+            self._by_process[key] += 1
+            self._process_of[number] = key
         signatures = (*signatures, *self._rows_of(line.text))
         self._ended[key] = _Ended(found, signatures=list(signatures))
 
@@ -296,6 +314,10 @@ class Tracebacks:
         """Process a line after the exception's first: more of its message, or the link to the next in a chain."""
         if line.text.startswith(_CHAINED):
             self._chained[key] = self._ended.pop(key), line.text.startswith(_DIRECT)
+            return
+        if not one.found.message and not one.more and (torn := _TORN.match(line.text)):
+            one.found = replace(one.found, message=shown_message(torn["message"]))
+            one.signatures += self._rows_of(one.found.message)
             return
         self._read_message(one, line)
         one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
@@ -330,7 +352,7 @@ class Tracebacks:
         kept = self.bare if one.alone else self.found
         kept.append(replace(one.found, signatures=signatures, message=message, more=more))
         if len(self.found) > _KEPT:
-            del self.found[_KEPT // 2]  # the first and the last ones matter most
+            self._process_of.pop(self.found.pop(_KEPT // 2).line, None)  # the first and the last ones matter most
 
 
 def _is_of_launcher(name: str, message: str, *, in_launcher: bool = False) -> bool:

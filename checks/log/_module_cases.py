@@ -1,0 +1,103 @@
+"""Which module and which input do not fit, by torch's names of their tensors?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Fix
+from mgpu.signature import Case, Meaning
+from mgpu.snapshot import UncaughtException
+
+from ._circumstances import within
+
+# fmt: off
+NO_BITSANDBYTES = Case(
+    within(r"^transformers/quantizers/quantizer_bnb_\w+\.py in validate_environment"),
+    "transformers finds no bitsandbytes that it can use: it is not installed in this Python, or torch has no GPU here",
+    "The message is the same if torch.cuda.is_available() is False (a login node, a job without GPUs, a torch for "
+    "another CUDA), whatever release of bitsandbytes is installed.",
+    (Fix("Check both in the environment of the ranks, on the node of the job.",
+         ("python -c 'import torch, bitsandbytes as b; print(torch.cuda.is_available(), b.__version__)'",
+          "pip install -U bitsandbytes")),
+     Fix("If torch has no GPU there, find out why.", ("mgpu doctor --only driver,visibility,pytorch",))),
+    'Traceback (most recent call last):\n  File "/home/user/train.py", line 3, in main\n    model = load()\n'
+    '  File "/x/site-packages/transformers/quantizers/quantizer_bnb_4bit.py", line 70, in validate_environment\n'
+    "    raise ImportError(\nImportError: Using `bitsandbytes` 4-bit quantization requires the latest version of "
+    "bitsandbytes: `pip install -U bitsandbytes`",
+    "https://github.com/huggingface/transformers/blob/main/src/transformers/quantizers/quantizer_bnb_8bit.py")
+# fmt: on
+_TYPES = re.compile(
+    r"Input type \((?P<input>[\w.:]+)\) and (?P<what>weight|bias) type \((?P<weight>[\w.:]+)\) should be the same"
+)
+_CALLED = re.compile(r"(?:^|[=(, ])(?P<name>(?:self\.)?[A-Za-z_]\w*(?:\.\w+)*)\(")
+# Calls that are no modules: Python's own, and methods of tensors and loggers.
+_NO_MODULE = re.compile(r"(?:^|\.)(?:to|cuda|cpu|print|len|backward|step|float|half|detach|append|next|enumerate|zip)$")
+_MAIN = frozenset({"model", "self.model", "net", "self.net", "unet", "transformer"})
+
+
+def _on_gpu(name: str) -> bool:
+    return "cuda" in name.lower()
+
+
+def called_module(one: UncaughtException | None) -> str | None:
+    """Return what the script's own line calls: "image_encoder" of "out = image_encoder(batch)"."""
+    for found in _CALLED.finditer(one.own_code or "") if one else ():
+        if not _NO_MODULE.search(found["name"]):
+            return found["name"]
+    return None
+
+
+def _never_moved(name: str | None, where: str) -> Meaning:
+    """Explain a module whose weights are on the CPU while its input is on the GPU."""
+    module, of_module = name or "MODULE", f"the weights of {name}" if name else "a module's weights"
+    only = (
+        "" if module in _MAIN else " A frozen part (an encoder, a VAE, a reward or teacher model) is not moved by it."
+    )
+    return Meaning(
+        f"{of_module} are on the CPU, and its input is on the GPU{where}",
+        f"The module was never moved to the rank's GPU. accelerator.prepare() and DDP move only what they are "
+        f"given.{only}",
+        (
+            Fix(
+                "Move it once, before the training loop, in the dtype of its input.",
+                (f"{module}.to(accelerator.device, dtype=weight_dtype)",),
+            ),
+            Fix(
+                "If it was moved, check what moved it back (enable_model_cpu_offload, a reload from a checkpoint).",
+                (f"print(next({module}.parameters()).device)",),
+            ),
+        ),
+    )
+
+
+def explain_input_type(one: UncaughtException | None) -> Meaning | None:
+    """Explain an input of another device or dtype than the weights of the module that gets it."""
+    found = _TYPES.search(one.message) if one else None
+    if one is None or found is None:
+        return None
+    weight_on_gpu, input_on_gpu = _on_gpu(found["weight"]), _on_gpu(found["input"])
+    name = called_module(one)
+    module, where = name or "MODULE", f" ({one.place})" if one.place else ""
+    if input_on_gpu and not weight_on_gpu:
+        return _never_moved(name, where)
+    if weight_on_gpu and not input_on_gpu:
+        return Meaning(
+            f"the input of {name or 'a module'} is on the CPU, and its weights are on the GPU{where}",
+            "The batch, or a tensor made in the script, was not moved to the rank's GPU.",
+            (
+                Fix(
+                    "Let accelerate move batches (prepare the DataLoader), or move the tensor.",
+                    ("batch = batch.to(accelerator.device)", "mgpu doctor --script train.py"),
+                ),
+            ),
+        )
+    return Meaning(
+        f"the input of {name or 'a module'} has another dtype than its {found['what']}: {found['input']} and "
+        f"{found['weight']}{where}",
+        "The module was loaded or cast to one dtype (fp16, bf16), and its input was made in another, outside of "
+        "autocast. Validation, sampling and frozen parts often run outside of it.",
+        (
+            Fix("Cast the input to the module's dtype.", (f"x = x.to(next({module}.parameters()).dtype)",)),
+            Fix("Or run it inside autocast.", ("with torch.autocast('cuda', dtype=torch.bfloat16):",)),
+        ),
+    )

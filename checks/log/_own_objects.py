@@ -1,0 +1,135 @@
+"""Which object of the script's own line has another type, lacks an attribute, or has too few items?"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from mgpu.check import Fix
+from mgpu.command_line import shell
+from mgpu.snapshot import UncaughtException
+
+from .. import _version_skew as skew
+from .._calls import asked_by_script
+from ._messages import short_name, wrong_value
+
+PLAIN = r"[A-Za-z_][\w.]*"
+NAME = r"[A-Za-z_][\w.]*(?:\[['\"]?\w+['\"]?\])?"
+_LACKS = re.compile(r"'(?P<owner>\w+)' object has no attribute '(?P<name>\w+)'(?:\. Did you mean: '(?P<like>\w+)')?")
+
+
+class Meaning(NamedTuple):
+    """What was wrong, why, and what to do."""
+
+    title: str
+    why: str
+    fixes: tuple[Fix, ...]
+    of_code: bool = True  # about the code or the settings, which all ranks share; else about one rank's data
+
+
+def _file(one: UncaughtException) -> str:
+    return (one.place or "").partition(":")[0]
+
+
+def _other_sampler(owner: str, one: UncaughtException) -> Meaning:
+    """Explain set_epoch() of a sampler that is not one for several ranks."""
+    return Meaning(
+        f"the sampler is a {owner}, and only a DistributedSampler has set_epoch() ({one.place})",
+        "The DataLoader was made without a DistributedSampler: in a run without a launcher, or because a library "
+        "(accelerate, Lightning) shards the data by itself and replaces the sampler.",
+        (
+            Fix(
+                "Call it only if it exists.",
+                ("if hasattr(loader.sampler, 'set_epoch'): loader.sampler.set_epoch(epoch)",),
+            ),
+            Fix(
+                "With several ranks, give the DataLoader a DistributedSampler.",
+                ("DistributedSampler(dataset, shuffle=True)",),
+            ),
+        ),
+    )
+
+
+def lacks(one: UncaughtException) -> Meaning | None:
+    """Explain an attribute that an object of a class does not have, which the script's own line reads."""
+    found = _LACKS.match(one.message)
+    own = one.packages[-1:] == ("",) or asked_by_script(one)
+    if not found or not own or not one.place or wrong_value(one) or not found["owner"][:1].isupper():
+        return None
+    owner, name = found["owner"], found["name"]
+    if name == "set_epoch":
+        return _other_sampler(owner, one)
+    like = f" Python suggests {found['like']}." if found["like"] else ""
+    package = skew.package_of(owner)
+    whose = (
+        f"{owner} is probably a class of {skew.distribution(package)}: another release of it may have {name}."
+        if package
+        else f"Either {name} is misspelled, {owner} sets it later or only in some cases (before super().__init__(), "
+        f"after "
+        "this line, in another mode), or the object is not the one that the code was written for."
+    )
+    return Meaning(
+        f"{owner} has no attribute {name}, which {one.place} reads",
+        f"{whose}{like}",
+        (
+            Fix(
+                f"Search where {name} is defined.",
+                (shell("grep -rnE --include='*.py' {} .", rf"class {owner}\b|def {name}\b|self\.{name} *="),),
+            ),
+            *(
+                (Fix("Compare the release.", (shell("pip show {:package}", skew.distribution(package)),)),)
+                if package
+                else ()
+            ),
+        ),
+    )
+
+
+def other_type(one: UncaughtException) -> Meaning | None:
+    """Explain a dict, list or number that is used as something else, and a text that is no number."""
+    code = one.code or ""
+    value = wrong_value(one)
+    lacks = re.match(r"'(?P<type>\w+)' object has no attribute '(?P<name>\w+)'", one.message)
+    if value and lacks:
+        name = value.partition(" is ")[0]
+        how = f"{name}['{lacks['name']}']" if lacks["type"] == "dict" else f"print(type({name}), {name})"
+        return Meaning(
+            f"{value}, and {one.place} reads its attribute {lacks['name']}",
+            f"The code was written for an object with that attribute. {name} was loaded or passed in another form: a "
+            "plain dict instead of a config object, a list instead of one item, a path or name instead of the thing "
+            "itself, or a value that a checkpoint restored.",
+            (
+                Fix("Read it in the form that it has, or convert it where it is made.", (how,)),
+                Fix(
+                    f"Look where {name} is set.", (shell("grep -nE {} {:path}", rf"{re.escape(name)} *=", _file(one)),)
+                ),
+            ),
+        )
+    text = re.search(
+        r"(?:invalid literal for int\(\) with base \d+|could not convert string to float): (?P<text>'.*')", one.message
+    )
+    if text and re.search(r"\b(?:int|float)\(", code) and "environ" not in code and "getenv" not in code:
+        source = re.search(rf"\b(?:int|float)\((?P<of>{NAME})", code)
+        what = source["of"] if source else "a text"
+        return Meaning(
+            f"{what} is the text {text['text']}, which is no number ({one.place})",
+            "It was read from a file name, a file, an option or a variable that has another form than the code "
+            "expects: "
+            "a unit, a comma, a range, a name, or nothing at all.",
+            (Fix("Print it, and cut out the number, or correct where it comes from.", (f"print(repr({what}))",)),),
+        )
+    return None
+
+
+def too_short(one: UncaughtException) -> Meaning | None:
+    found = re.findall(rf"({PLAIN})\[(-?\d+|[a-z_]\w*)\](?!\[)", one.code or "")
+    if short_name(one.type) != "IndexError" or "index out of range" not in one.message or len(found) != 1:
+        return None
+    name, index = found[0]
+    fewer = f"has fewer than {int(index) + 1} items" if index.isdigit() else f"has no item number {index}"
+    return Meaning(
+        f"{name} {fewer} ({one.place})",
+        "It is shorter than the code expects: a text that was split into fewer parts, a model with fewer layers, fewer "
+        "arguments or files, or an index that was computed for another list.",
+        (Fix("Print its length, and where it comes from.", (f"print(len({name}), {name})",)),),
+    )

@@ -1,0 +1,343 @@
+"""Which value of the script's own line was wrong, and where does it come from? Texts for `exceptions.py`.
+
+Python's message names the type of the failure, and the line of code the value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from mgpu.check import Fix
+from mgpu.command_line import shell
+from mgpu.snapshot import UncaughtException
+
+from .._calls import asked_by_script
+from ._messages import first_of_empty, short_name, wrong_value
+from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
+
+_KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
+_BATCHES = re.compile(
+    r"(?:^|\.|_)(?:batch|row|sample|item|example|inputs?|features?|record|data|elem|entry|ex|x|"
+    r"b)\w*$"
+)
+_CONFIGS = re.compile(r"(?:^|\.|_)(?:cfg|conf|config|args|opts?|options|hparams|params|settings|hp|kwargs)\w*$")
+_UNPACK = re.compile(r"^(?:for )?(?P<names>[\w.*\[\]', ]+?)(?: = | in )(?P<value>.+)$")
+_COUNTS = re.compile(r"\(expected (?:at least )?(?P<wanted>\d+)(?:, got (?P<got>\d+))?\)")
+_OPERANDS = re.compile(r"unsupported operand type\(s\) for (?P<op>\S+): '(?P<left>\w+)' and '(?P<right>\w+)'")
+_CALL = re.compile(
+    r"(?P<call>[\w.]+)\(\) (?:takes (?:from \d+ to )?(?P<takes>\d+) positional arguments? but (?P<given>\d+) (?:was|"
+    r"were) given"
+    r"|missing (?P<count>\d+) required (?:positional|keyword-only) arguments?: (?P<missing>.+))"
+)
+_PRINT = re.compile(r"print\(|\{|format\(")
+
+
+def explain(one: UncaughtException) -> Meaning | None:
+    """Return what the script's line got wrong; None if message and line do not show it."""
+    for kind in _OF_ANY:
+        if found := kind(one):
+            return found
+    if not one.place or one.packages[-1:] != ("",):
+        return None
+    for kind in _OF_OWN:
+        if found := kind(one):
+            return found
+    return None
+
+
+def _at(one: UncaughtException) -> str:
+    return f"{one.place}"
+
+
+def _missing_key(name: str, key: str, one: UncaughtException) -> Meaning:
+    """Explain a key that a batch, a config or something else does not have."""
+    printed = Fix("Print what it has, before that line.", (f"print({name}.keys())",))
+    if _BATCHES.search(name):
+        return Meaning(
+            f"{name} has no key {key}: the dataset or the collate function does not make it ({_at(one)})",
+            "The data has other columns than the script reads: another dataset or split, a renamed column, a collate "
+            "function that drops it, or Trainer, which removes the columns that forward() does not name "
+            "(remove_unused_columns).",
+            (printed, Fix(f"Use the key that the data has, or add {key} where the samples are made.")),
+            of_code=False,
+        )
+    if _CONFIGS.search(name):
+        return Meaning(
+            f"{name} has no key {key}: it is missing in the config ({_at(one)})",
+            "The config was written for another version of the script, the section is another one, or the key is "
+            "misspelled in one of the two.",
+            (Fix(f"Add {key} to the config, or read it with a default.", (f"{name}.get({key}, DEFAULT)",)), printed),
+        )
+    return Meaning(
+        f"{name} has no key {key} ({_at(one)})",
+        "What fills it does not make this key: another version of the data or the config, a misspelled name, or a case "
+        "that was not added to a table.",
+        (printed, Fix(f"Use a key that it has, or add {key} where {name} is made.")),
+    )
+
+
+def _key(one: UncaughtException) -> Meaning | None:
+    if short_name(one.type) != "KeyError" or not one.message:
+        return None
+    key = one.message
+    if (one.raised_in or "").startswith("pandas/"):
+        return Meaning(
+            f"the table has no column {key} ({_at(one)})",
+            "The file has other columns than the script reads: another version of the data, a space or capital letters "
+            "in the header, another separator, or a column that an earlier line removed or renamed.",
+            (Fix("Print the columns before that line.", ("print(df.columns.tolist())", "head -n 2 FILE")),),
+        )
+    own = one.packages[-1:] == ("",)
+    code = (one.code if own else one.own_code) or ""
+    found = [match for match in _KEY.finditer(code) if match["key"].strip("'\"") == key.strip("'\"")]
+    if own and not found:
+        found = [match for match in _KEY.finditer(code) if match["key"][:1] not in "'\""]
+    reads = own or (one.raised_in or "").endswith((" in __getitem__", " in pop", " in __missing__"))
+    if len(found) != 1 or not reads:
+        return None
+    name = found[0]["of"]
+    return _missing_key(name, key, one)
+
+
+def _none(one: UncaughtException) -> Meaning | None:
+    """Explain a value that is None, by the operand or the object that the line names."""
+    code, short = one.code or "", short_name(one.type)
+    if short not in ("TypeError", "AttributeError") or "NoneType" not in one.message:
+        return None
+    name = _name_of_none(one, code)
+    if name is None:
+        return None
+    where = "The option was not set on the command line or in the config, or has another name there."
+    if not _CONFIGS.search(name.rpartition(".")[0]):
+        where = (
+            "What made it returned nothing: a function without a return on that path, a lookup that found nothing, "
+            "or an object that is created only in some modes or only on rank 0."
+        )
+    return Meaning(
+        f"{name} is None ({_at(one)})",
+        f"The line uses it as if it had a value. {where}",
+        (
+            Fix(f"Look where {name} is set.", (shell("grep -nE {} {:path}", rf"{re.escape(name)} *=", _file(one)),)),
+            Fix("Set it, or leave out the line if there is nothing to use."),
+        ),
+    )
+
+
+def _file(one: UncaughtException) -> str:
+    return (one.place or "").partition(":")[0]
+
+
+def _name_of_none(one: UncaughtException, code: str) -> str | None:
+    if found := _OPERANDS.search(one.message):
+        op = re.escape(found["op"].rstrip(","))
+        sides = re.search(rf"(?P<left>{NAME}) {op}=? (?P<right>{NAME})", code)
+        if sides and (found["left"] == "NoneType") != (found["right"] == "NoneType"):
+            return sides["left"] if found["left"] == "NoneType" else sides["right"]
+        return None
+    if value := wrong_value(one):
+        return value.removesuffix(" is None") if value.endswith(" is None") else None
+    for message, pattern in (
+        ("object is not subscriptable", rf"({PLAIN})\["),
+        ("object is not callable", rf"({PLAIN})\("),
+        ("object is not iterable", rf"\bin ({NAME})|\*({NAME})|\b(?:list|tuple|set|sorted|enumerate|zip)\(({NAME})"),
+        ("is not iterable", rf"\bin ({NAME})"),
+    ):
+        if message in one.message:
+            names = {
+                name
+                for groups in re.findall(pattern, code)
+                for name in (groups if isinstance(groups, tuple) else (groups,))
+                if name
+            }
+            return names.pop() if len(names) == 1 else None
+    return None
+
+
+def _unpacked(one: UncaughtException) -> Meaning | None:
+    if "values to unpack" not in one.message or not (found := _UNPACK.match(one.code or "")):
+        return None
+    counts = _COUNTS.search(one.message)
+    value, names = found["value"].rstrip(":"), found["names"].strip()
+    wanted = counts["wanted"] if counts else str(names.count(",") + 1)
+    got = counts["got"] if counts and counts["got"] else ("fewer" if "not enough" in one.message else "more")
+    noun = "value" if got == "1" else "values"
+    return Meaning(
+        f"{value} gives {got} {noun}, and {_at(one)} expects {wanted} ({names})",
+        "What is on the right returns another number of values than the names on the left: a model or a dataset of "
+        "another version, an option that adds or removes an output (return_dict, a mask, lengths), or a batch that was "
+        "not collated.",
+        (
+            Fix("Print what it gives, and take that many values.", (f"out = {value}; print(type(out), len(out))",)),
+            Fix("Outputs of transformers are objects: read them by name.", ("out = model(**batch); loss = out.loss",)),
+        ),
+    )
+
+
+def _call(one: UncaughtException) -> Meaning | None:
+    found = _CALL.search(one.message)
+    if not found or not (one.packages[-1:] == ("",) or asked_by_script(one)):
+        return None
+    call, short = found["call"], found["call"].removesuffix(".__init__")
+    code = one.own_code if one.own_code else None
+    if found["missing"]:
+        title = f"your call at {_at(one)} does not pass {found['missing']} to {short}(), which needs it"
+    else:
+        takes, given = int(found["takes"]), int(found["given"])
+        bound = 1 if "." in call else 0  # self
+        title = f"your call at {_at(one)} passes {given - bound} arguments to {short}(), which takes {takes - bound}"
+    return Meaning(
+        title,
+        "Call and definition do not fit: one of the two was changed, another class of that name is used, or the batch "
+        "has other keys than forward() has arguments." + (f' The line is "{code}".' if code else ""),
+        (
+            Fix(
+                "Compare the call with the definition.",
+                (
+                    shell(
+                        "grep -rnE --include='*.py' {} .",
+                        f"def {call.rpartition('.')[2]}\\(|class {short.partition('.')[0]}\\b",
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+def _empty(one: UncaughtException) -> Meaning | None:
+    code, short = one.code or "", short_name(one.type)
+    name = None
+    if short == "ZeroDivisionError":
+        length = re.search(rf"/ {{0,2}}(?:float\(|max\()?len\((?P<of>{NAME})\)", code)
+        divisor = re.findall(rf"[/%]{{1,2}} {{0,2}}({NAME})(?![\w(])", code)
+        if length:
+            name = length["of"]
+        elif len(divisor) == 1:
+            return Meaning(
+                f"{divisor[0]} is 0, and {_at(one)} divides by it",
+                "It was computed from a length, a size or a number of ranks that is 0 or rounded down to 0: a dataset "
+                "smaller than a batch, a batch smaller than the number of ranks, or an empty split.",
+                (Fix("Print what it is computed from.", (f"print({divisor[0]})",)),),
+            )
+    elif short == "IndexError" and one.message.endswith("index out of range"):
+        name = first_of_empty(code)
+    elif (
+        short == "StopIteration"
+        or "empty sequence" in one.message
+        or "empty list" in one.message
+        or ("expected a non-empty list" in one.message)
+    ):
+        found = re.search(rf"\b(?:next|max|min|cat|stack|concatenate|mean)\((?:iter\()?(?P<of>{NAME})", code)
+        name = found["of"] if found else None
+    if name is None:
+        return None
+    return Meaning(
+        f"{name} is empty ({_at(one)})",
+        "The line needs at least one item. Usually a folder, a pattern of file names, a filter, a split or a rank's "
+        "share of the data has no samples, or a loop that fills it did not run.",
+        (
+            Fix(f"Print how {name} is filled, on every rank.", (f"print(len(list({name})))",)),
+            Fix("Check the path and the filter that it comes from."),
+        ),
+        of_code=False,
+    )
+
+
+def _not_json(one: UncaughtException) -> Meaning | None:
+    found = re.match(r"Object of type (?P<type>\w+) is not JSON serializable", one.message)
+    if not found:
+        return None
+    how = {"Tensor": "value.tolist()", "ndarray": "value.tolist()", "PosixPath": "str(value)"}.get(
+        found["type"], "float(value)"
+    )
+    return Meaning(
+        f"a {found['type']} is written as JSON, which has no such type ({_at(one)})",
+        "json.dump accepts numbers, texts, lists and dicts of Python only. Metrics and configs often hold tensors, "
+        "numpy values or paths.",
+        (Fix("Convert it before, or let json convert what it does not have.", (how, "json.dump(x, f, default=str)")),),
+    )
+
+
+def _printed_none(one: UncaughtException) -> Meaning | None:
+    if not one.message.startswith("unsupported format string passed to NoneType") or not _PRINT.search(one.code or ""):
+        return None
+    names = re.findall(rf"\{{({NAME}):", one.code or "")
+    name = names[0] if len(names) == 1 else "a value that the line formats"
+    return Meaning(
+        f"{name} is None ({_at(one)})",
+        "The line formats it as a number. It was not computed before: no step or evaluation ran, or only rank 0 has "
+        "it.",
+        (Fix("Set it before, or print it without a format.", ("print(value)",)),),
+    )
+
+
+def _of_itself(one: UncaughtException) -> Meaning | None:
+    """Explain an exception that the script raises itself."""
+    code, short = one.code or "", short_name(one.type)
+    if one.direct or re.fullmatch(r"raise(?: \w+)?", code):  # it passes on another exception, which says more
+        return None
+    if code.startswith("assert ") and short == "AssertionError":
+        condition = re.split(r",\s*f?['\"]", code.removeprefix("assert "), maxsplit=1)[0].strip()
+        said = "" if one.message.startswith("assert ") else f": {one.message}"
+        return Meaning(
+            f"a check in the script's own code failed at {_at(one)}{said or f': {condition}'}",
+            f'The script requires "{condition}", and it does not hold in this run. It is about the settings or the '
+            f"data "
+            "that it got, not about a GPU.",
+            (
+                Fix("Print the values in the condition, and correct where they come from."),
+                Fix("Read the lines before it: they show which option or file they come from."),
+            ),
+        )
+    if code.startswith("raise ") and one.message and short not in ("KeyError", "StopIteration"):
+        return Meaning(
+            f"the script's own code stopped the run at {_at(one)}: {one.message}",
+            f"The script raises this {short} itself, when it gets something that it does not accept. It is not a "
+            f"fault of "
+            "a GPU or of the ranks' communication.",
+            (
+                Fix("Change what the message names: an option, a name, a path or the data."),
+                Fix(
+                    "Read the condition above that line.",
+                    (shell("grep -n -B8 {} {:path}", code[:40].split("(")[0], _file(one)),),
+                ),
+            ),
+        )
+    return None
+
+
+def _command(one: UncaughtException) -> Meaning | None:
+    found = re.match(
+        r"Command '?(?P<command>.+?)'? (?:returned non-zero exit status (?P<code>\d+)|died with "
+        r"<?(?P<signal>[\w.]+))",
+        one.message,
+    )
+    if short_name(one.type) != "CalledProcessError" or not found:
+        return None
+    command = re.sub(r"[\[\]',]", "", found["command"])
+    how = f"exit code {found['code']}" if found["code"] else found["signal"]
+    return Meaning(
+        f"a command that the run starts failed: {command} ({how})",
+        f"{one.place or 'The script'} starts it, and stops if it fails. The command prints its own reason, above the "
+        "traceback or not at all (capture_output).",
+        (
+            Fix("Run it by itself, in the same environment and folder.", (command,)),
+            Fix("If only one rank should run it, let the others wait.", ("if accelerator.is_main_process: ...",)),
+        ),
+    )
+
+
+def _recursion(one: UncaughtException) -> Meaning | None:
+    if short_name(one.type) != "RecursionError":
+        return None
+    return Meaning(
+        f"{(one.place or 'a function').rpartition(' in ')[2]} calls itself without an end ({_at(one)})",
+        "The same frames repeat. A method that calls itself instead of its base class, __getattr__ that reads an "
+        "attribute that does not exist yet (before super().__init__(), or while it is copied to a worker), or a "
+        "structure that contains itself.",
+        (Fix("Look for the frames that repeat, and end the recursion there."),),
+    )
+
+
+_OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (_key, _call, _not_json, _command, lacks)
+_OF_OWN = (_none, _unpacked, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)

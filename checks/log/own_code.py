@@ -1,0 +1,303 @@
+"""Did the script's own code fail in a way that Python's message and the line of code explain?"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
+from mgpu.command_line import shell
+from mgpu.snapshot import Log, UncaughtException
+
+from ._messages import short_name, whole_message
+from .exceptions import unknown_exceptions
+
+_UNSET = re.compile(
+    r"(?:cannot access (?:local|free) variable|local variable) '(?P<name>\w+)' (?:where it is not associated|"
+    r"referenced "
+    r"before)|free variable '(?P<free>\w+)' referenced before"
+)
+_UNDEFINED = re.compile(r"name '(?P<name>\w+)' is not defined(?:\. Did you mean: '(?P<like>\w+)')?")
+# Names that scripts use without importing them.
+# fmt: off
+_IMPORTS = {
+    "np": "import numpy as np", "pd": "import pandas as pd", "plt": "import matplotlib.pyplot as plt",
+    "dist": "import torch.distributed as dist", "nn": "from torch import nn", "F": "import torch.nn.functional as F",
+    "DDP": "from torch.nn.parallel import DistributedDataParallel as DDP", "Path": "from pathlib import Path",
+    "FSDP": "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP", "tqdm": "from tqdm import tqdm",
+    "timedelta": "from datetime import timedelta", "partial": "from functools import partial",
+    "DistributedSampler": "from torch.utils.data.distributed import DistributedSampler",
+    "DataLoader": "from torch.utils.data import DataLoader", "autocast": "from torch.amp import autocast",
+    "Optional": "from typing import Optional", "List": "from typing import List", "Dict": "from typing import Dict",
+    "Union": "from typing import Union", "Any": "from typing import Any", "Tuple": "from typing import Tuple",
+    **{name: f"import {name}" for name in (
+        "os", "sys", "json", "math", "time", "random", "logging", "argparse", "re", "copy", "gc", "glob", "shutil",
+        "torch", "torchvision", "wandb", "datetime", "functools", "collections", "subprocess", "warnings", "yaml",
+        "itertools", "pickle", "socket", "psutil", "transformers", "datasets", "deepspeed")},
+}
+# fmt: on
+_COMPREHENDS = re.compile(r"^if .*[\]})]$|^for .* in .*[\]})]$|\bfor \w+(?:, ?\w+)* in ")
+_LOADED = r"\w*(?:state_dict|checkpoint|ckpt|chkpt|snapshot|saved|state)\w*"
+_ENTRY = re.compile(rf"\b(?P<of>{_LOADED}|torch\.load\([^)]*\))\[['\"](?P<key>[^'\"]+)['\"]\]")
+_LOADS = re.compile(r" in \w*(?:load|resume|restore)\w*$")
+
+
+class _Answer(NamedTuple):
+    title: str
+    cause: str
+    fixes: tuple[Fix, ...]
+
+
+def _own(one: UncaughtException) -> bool:
+    """Whether the deepest frame is in a file of the script's own."""
+    return one.packages[-1:] == ("",) and bool(one.place)
+
+
+def _problem(one: UncaughtException, meant: _Answer) -> Problem:
+    line = f' The line is "{one.code}".' if one.code and not one.code.startswith("raise") else ""
+    return Problem(
+        meant.title,
+        f"{meant.cause}{line}",
+        meant.fixes,
+        {"line": whole_message(one), "exception": one.type, "place": one.place, "rank": one.rank, "at": one.at},
+        tuple(f"rank {rank}" for rank in one.ranks),
+        Place(one.file, one.line),
+    )
+
+
+def _path(one: UncaughtException) -> str:
+    return (one.place or "").partition(":")[0]
+
+
+def _of_name(one: UncaughtException) -> _Answer | None:
+    short, place = short_name(one.type), one.place
+    check_it = shell("python -m pyflakes {:path}", _path(one))
+    if short == "UnboundLocalError" and (found := _UNSET.search(one.message)):
+        name = found["name"] or found["free"]
+        inside = ' In a comprehension, only the names after "for" exist.' if _COMPREHENDS.search(one.code or "") else ""
+        return _Answer(
+            f"a mistake in the script's own code: {place} reads {name} before it has a value",
+            f"{name} is set elsewhere in the same function, but not on the path that the run took: in a branch, a loop "
+            f"or a try that did not run, or after this line. A misspelled name does the same.{inside}",
+            (
+                Fix(
+                    f"Set {name} before that line on every path, or use the name that is meant there.",
+                    (shell("grep -n {:dotted} {:path}", name, _path(one)),),
+                ),
+                Fix("Check the whole file for such names, without a GPU.", ("pip install pyflakes", check_it)),
+            ),
+        )
+    if short == "NameError" and (found := _UNDEFINED.search(one.message)):
+        name, imported = found["name"], _IMPORTS.get(found["name"])
+        like = f" Python suggests {found['like']}." if found["like"] else ""
+        if imported:
+            return _Answer(
+                f"a mistake in the script's own code: {place} uses {name} without importing it",
+                f"Nothing in that file defines {name}.",
+                (Fix("Import it at the top of that file.", (imported,)),),
+            )
+        return _Answer(
+            f"a mistake in the script's own code: {place} uses {name}, which does not exist there",
+            f"The name is misspelled, is defined in another function or file, or its import or definition was removed."
+            f"{like}",
+            (
+                Fix("Define or import it.", (shell("grep -rnw --include='*.py' {:dotted} {}", name, "."),)),
+                Fix("Check the whole file for such names, without a GPU.", ("pip install pyflakes", check_it)),
+            ),
+        )
+    return None
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.python.org/3/library/exceptions.html#NameError",
+    role="root",
+    kind="script",
+    tags=("precise",),
+    same_as=("log_exception",),
+)
+def log_name_without_value(log: Log) -> Answer:
+    """The script uses a name that has no value: a variable that was not set, or something that was not imported.
+
+    Why: Python looks names up when the line runs. A mistake shows only after everything before that line was done, on
+    every rank that runs the line.
+
+    Fix: Set or import the name. A linter finds such names without a GPU.
+    """
+    for one in unknown_exceptions(log):
+        if _own(one) and (meant := _of_name(one)):
+            return _problem(one, meant)
+    return Ok(f"no such exception in {log.lines:,} lines")
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.python.org/3/library/exceptions.html#NotImplementedError",
+    role="root",
+    kind="script",
+    tags=("precise",),
+    same_as=("log_exception",),
+)
+def log_not_implemented(log: Log) -> Answer:
+    """The code reached a case for which it has no implementation.
+
+    Why: The line raises NotImplementedError without a message. It marks a value that no branch above it handles (a
+    name of a dataset, a model type, a mode), or a method that a subclass has to define.
+
+    Fix: Read the branches above the line. Pass a value that they handle, or add one for yours.
+    """
+    for one in unknown_exceptions(log):
+        where = one.raised_in or one.place
+        if short_name(one.type) != "NotImplementedError" or one.message or one.more or not where:
+            continue
+        return _problem(one, _of_reward(one) or _of_case(one, where))
+    return Ok(f"no such exception in {log.lines:,} lines")
+
+
+_REWARD = re.compile(r"reward_score|compute_score|reward_f(?:n|unc)|/reward\w*\.py")
+
+
+def _of_reward(one: UncaughtException) -> _Answer | None:
+    if not any(_REWARD.search(frame) for frame in one.frames[-2:]):
+        return None
+    return _Answer(
+        f"there is no reward function for the data_source of this dataset ({one.library or one.place})",
+        "The reward of a sample is chosen by the column data_source of the dataset (openai/gsm8k, ...). The function "
+        "has no branch for the name in this dataset, so it raises NotImplementedError without a message.",
+        (
+            Fix(
+                "Give the run a reward function of your own.",
+                ("custom_reward_function.path=reward.py custom_reward_function.name=compute_score",),
+            ),
+            Fix(
+                "Or set data_source to a name that has a branch, or add a branch for yours. See which one it has:",
+                ("python -c \"import pandas as p; print(p.read_parquet('train.parquet').data_source.unique())\"",),
+            ),
+        ),
+    )
+
+
+def _of_case(one: UncaughtException, where: str) -> _Answer:
+    function = where.partition(" in ")[2] or where
+    called = f' Your own line is "{one.own_code}" ({one.place}).' if one.own_code and not _own(one) else ""
+    return _Answer(
+        f"{function} has no implementation for what this run asks of it ({one.library or one.place})",
+        f"The line raises NotImplementedError without a message: no branch above it handles the value that it got (a "
+        f"name, a type, a mode of the config), or a subclass does not define the method.{called}",
+        (
+            Fix("Read the branches above that line. Pass a value that one of them handles, or add a branch for yours."),
+            Fix("If it is an abstract method, define it in your subclass, with exactly this name."),
+        ),
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.pytorch.org/tutorials/beginner/saving_loading_models.html",
+    role="root",
+    kind="script",
+    tags=("precise",),
+    same_as=("log_exception", "log_framework_failed", "log_packages_do_not_fit"),
+)
+def log_checkpoint_lacks_entry(log: Log) -> Answer:
+    """A checkpoint was loaded, but does not have an entry that the code reads.
+
+    Why: Another program, release or mode saved it (weights only, another framework's format), or it is incomplete. A
+    checkpoint that only some ranks saved, or a part that another rank holds, has other entries.
+
+    Fix: Print its entries, and load it with the code that saved it.
+    """
+    for one in unknown_exceptions(log):
+        found = _ENTRY.search(one.code or "") if short_name(one.type) == "KeyError" else None
+        loads = any(_LOADS.search(frame) for frame in one.frames[-4:]) or "load" in (one.code or "")
+        if not found or not loads:
+            continue
+        first = re.match(r"KeyError: '?(?P<key>[\w.]+)'?$", one.cause or "")
+        keys = f"{first['key']} nor {found['key']}" if first and first["key"] != found["key"] else found["key"]
+        neither = "neither " if " nor " in keys else "no "
+        return _problem(
+            one,
+            _Answer(
+                f"the loaded checkpoint has {neither}{keys}: it is incomplete, or was saved by other code",
+                f"{one.library or one.place} reads {found['of']}['{found['key']}']. A checkpoint of another "
+                f"framework or "
+                "release, one with weights only, or a file of one rank or of another stage has other entries.",
+                (
+                    Fix(
+                        "Print what it has, and compare with what the code expects.",
+                        (
+                            "python -c \"import torch; print(torch.load('CHECKPOINT', map_location='cpu', "
+                            'weights_only=False).keys())"',
+                            "ls -la CHECKPOINT_FOLDER",
+                        ),
+                    ),
+                    Fix(
+                        "To use only its weights, leave out what resumes the training state, or start from an earlier, "
+                        "complete checkpoint."
+                    ),
+                ),
+            ),
+        )
+    return Ok(f"no such exception in {log.lines:,} lines")
+
+
+# Libraries that read one file of a dataset: an audio, an image, a video, an archive, an array.
+_READERS = re.compile(
+    r"^(?:soundfile|audioread|PIL|av|decord|cv2|h5py|zipfile|tarfile|gzip|lzma|bz2|lmdb|imageio|rasterio|nibabel|pydicom"
+    r"|torchcodec|webdataset|msgpack|zarr|netCDF4)\b|(?:LibsndfileError|DECORDError|BadZipFile|BadGzipFile|LZMAError"
+    r"|UnidentifiedImageError|NoBackendError)$"
+)
+_CUT_FILE = re.compile(
+    r"[Tt]runcated [Ff]ile|file truncated|broken data stream|unrecognized data stream|Unable to (?:synchronously "
+    r")?open "
+    r"(?:file|object)|Failed to (?:open|decode|load) (?:the )?(?:video|audio|image|file)|Error opening '|Format not "
+    r"recognised|moov atom not found|invalid load key|Compressed file ended before|not a (?:gzip|zip) file"
+    r"|Invalid data found when processing input|cannot reshape array of size \d+ into shape .*memmap|pickle data was "
+    r"trunc"
+)
+_PATH_IN = re.compile(r"['\"](?P<path>/?[\w.@+-]*/[^'\"]+|[^'\"/\s]+\.\w{2,5})['\"]")
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.pytorch.org/docs/stable/data.html",
+    role="root",
+    kind="script",
+    tags=("precise",),
+    same_as=("log_exception", "log_loader_exception", "log_packages_do_not_fit", "log_settings_rejected"),
+)
+def log_sample_not_readable(log: Log) -> Answer:
+    """A file of the dataset could not be read or decoded.
+
+    Why: One file is damaged, cut off, empty or of another format than its name says, or the decoder on this node does
+    not support it. The rank that got this sample fails, and the others wait for it.
+
+    Fix: Find the file, and repair or drop it. Let the dataset skip files that cannot be read, and print their names.
+    """
+    for one in unknown_exceptions(log):
+        text = f"{one.message} {one.more or ''}"
+        if not (_READERS.search(one.type) or (one.loader and _CUT_FILE.search(text))):
+            continue
+        named = _PATH_IN.search(text)
+        what = f": {named['path']}" if named else ", whose name the message does not have"
+        who = "a DataLoader worker" if one.loader else one.place or "the script"
+        short = short_name(one.type)
+        return _problem(
+            one,
+            _Answer(
+                f"{who} could not read a file of the dataset ({short}){what}",
+                "The file is damaged, cut off, empty, missing on this node, or of another format than its name says. "
+                "Only the rank that got this sample fails; it can happen in any epoch, because the order is random.",
+                (
+                    Fix(
+                        "Let the dataset name the file and skip it: return the next sample instead.",
+                        ("try: x = read(path)", "except Exception as e: print('cannot read', path, repr(e))"),
+                    ),
+                    Fix(
+                        "Read all files once, without training, to find them. Zero bytes are the most frequent fault.",
+                        ("find DATA_FOLDER -type f -size -1k | head",),
+                    ),
+                ),
+            ),
+        )
+    return Ok(f"no such exception in {log.lines:,} lines")

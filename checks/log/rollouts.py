@@ -1,0 +1,58 @@
+"""Did an inference engine in the training's own process get a second model, or a request without room for an answer?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+_VLLM_LAYER = "https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/layers/attention/attention.py"
+_SAMPLING = "https://github.com/vllm-project/vllm/blob/main/vllm/sampling_params.py"
+_SWIFT = "https://github.com/modelscope/ms-swift/blob/main/swift/infer_engine/vllm_engine.py"
+_LENGTHS = (
+    "Templates, system prompts and the earlier turns of a conversation count as prompt. max_model_len is the limit "
+    "for prompt and answer together."
+)
+# fmt: off
+_ROOM = (
+    Fix("Raise the engine's context, if the model allows it.",
+        ("max_model_len=8192", "--vllm_max_model_len 8192", "--max-model-len 8192")),
+    Fix("Or drop or shorten the prompts that leave no room.",
+        ("GRPOConfig(max_prompt_length=1536, max_completion_length=512)", "--max_length 1536 --truncation_strategy "
+                                                                          "delete",
+         "data.max_prompt_length=1536 data.filter_overlong_prompts=True")),
+)
+
+ROWS = (
+    Row("log_engine_built_twice", "root", "script",
+        r"Duplicate layer name: (?P<layer>[\w.-]+)",
+        ("ValueError: Duplicate layer name: model.layers.0.self_attn.attn",
+         "RuntimeError: Duplicate layer name: model.layers.0.attn"),
+        "vLLM builds a second model in the same process: the layer {layer} exists there already",
+        "vLLM registers every attention layer of a process by its name. The script loads the model twice "
+        "(fast_inference, two LLM objects, a notebook cell that ran again), or a first attempt to start the engine "
+        "failed, and the same process tried again.",
+        (Fix("Load the model once per process, and pass it on. In a notebook, restart the kernel.",
+             ("grep -nE 'from_pretrained|LLM[(]|fast_inference' train.py",)),
+         Fix("If an error of the engine is further up in the log (usually memory), fix that one first.",
+             ("gpu_memory_utilization=0.5",))), _VLLM_LAYER,
+        summary="vLLM builds a second model in a process that has one already."),
+    Row("log_prompt_leaves_no_room", "root", "script",
+        r"max_model_len\((?P<most>\d+)\) - num_tokens\((?P<got>\d+)\) < max_tokens\(\d+\)\. Setting max_tokens: -\d",
+        ("[WARNING:swift] max_model_len(4096) - num_tokens(4801) < max_tokens(512). Setting max_tokens: -705",),
+        "a prompt is longer than the inference engine's context: {got} tokens, and max_model_len is {most}",
+        f"Nothing is left for the answer: max_tokens becomes negative, and vLLM rejects the request. {_LENGTHS}",
+        _ROOM, _SWIFT, summary="A prompt is longer than the inference engine's context."),
+    Row("log_no_token_left", "root", "script",
+        r"max_(?:tokens|new_tokens|completion_tokens) must be (?:at least 1|greater than 0|positive|> ?0), (?:but "
+        r")?got "
+        r"(?P<left>-?\d+)",
+        ("ValueError: max_tokens must be at least 1, got -705.", "ValueError: max_tokens must be at least 1, got 0."),
+        "the engine is asked for {left} tokens: the prompt leaves no room for an answer, or the setting is wrong",
+        f"Trainers compute max_tokens as the context minus the prompt. It is 0 or negative if a prompt is longer. "
+        f"{_LENGTHS}",
+        _ROOM, _SAMPLING, because_of=("log_prompt_leaves_no_room",),
+        summary="An inference engine is asked for no or a negative number of tokens."),
+)
+# fmt: on
+
+SIGNATURES = signatures(__name__, ROWS)

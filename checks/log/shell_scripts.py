@@ -1,0 +1,82 @@
+"""Were the lines of a job script cut, or did a command in it fail before the training?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+from .commands import IN_SHELL
+
+_ESCAPE = "https://www.gnu.org/software/bash/manual/bash.html#Escape-Character"
+_COREUTILS = "https://www.gnu.org/software/coreutils/manual/coreutils.html"
+_LIBRARIES = "https://github.com/pytorch/pytorch/issues/44282"
+# fmt: off
+ROWS = (
+    Row("log_windows_line_ends", "root", "launcher",
+        r"\$'\\r': command not found|\\r'?: (?:\[Errno 2\] )?No such file or directory|\^M: bad interpreter|"
+        r"near unexpected token `?\$'(?:\w*\\r)'?|: invalid option\s?name(?:\r|$)|python3?\\r",
+        ("run.sh: line 8: $'\\r': command not found", "/usr/bin/env: 'python\\r': No such file or directory",
+         "bash: ./run.sh: /bin/bash^M: bad interpreter: No such file or directory"),
+        "the job script, or a file that it starts, has the line ends of Windows",
+        "Each line ends with a carriage return (\\r, ^M), which Linux takes as a part of what is before it: of a "
+        "command, an "
+        "option, a path or the interpreter's name. Editors and git on Windows write them.",
+        (Fix("Remove them, and keep git from adding them again.",
+             ("sed -i 's/\\r$//' JOB.sh", "file JOB.sh", "git config core.autocrlf input")),), _ESCAPE),
+    Row("log_line_not_continued", "root", "launcher",
+        rf"{IN_SHELL}(?P<word>--?[A-Za-z][\w.-]*(?:=\S*)?|[\w./-]+\.(?:py|ya?ml|json)): (?:command )?not found$",
+        ("run.sh: line 22: --learning_rate: command not found",
+         "/var/spool/slurmd/job7/slurm_script: line 31: train.py: command not found",
+         "job.sh: line 9: --nproc_per_node=8: command not found"),
+        "the shell runs a part of a command as a command of its own: {word}",
+        "The line before it has no backslash at its end, or something follows the backslash (a blank, a comment), so "
+        "the "
+        "command ends there and gets only a part of its options. A Python file also needs python before it.",
+        (Fix("End every line of the command but the last with a backslash, with nothing after it. No comments between.",
+             ("grep -nE '\\\\[[:space:]]+$' JOB.sh", "bash -n JOB.sh")),
+         Fix("Or collect the options in an array, which needs no backslashes.",
+             ("ARGS=(--lr 1e-4 --bf16)", "torchrun train.py \"${{ARGS[@]}}\""))), _ESCAPE,
+        summary="The shell runs a part of a command as a command of its own."),
+    Row("log_shell_file_not_made", "secondary", "launcher",
+        r"^(?P<command>mkdir|cp|mv|ln|touch|tee|rsync|tar|cat|ls|cd|source|chmod): (?:line \d+: )?"
+        r"(?:cannot|can't|failed to|\S+: [Cc]annot|/)[^:]*(?::[^:]*)?: "
+        r"(?P<reason>Permission denied|No such file or directory|Read-only file system|Not a directory|File exists)$",
+        ("mkdir: cannot create directory '/scratch/ada': Permission denied",
+         "cp: cannot stat '/data/train.tar': No such file or directory",
+         "tar: /data/shard.tar: Cannot open: No such file or directory",
+         "ls: cannot access '/mnt/data': No such file or directory"),
+        "a command of the job script failed before the training: {command}: {reason}",
+        "The path is wrong or not mounted on this node, or belongs to another user. Without set -e the script goes on, "
+        "and what needs the file fails later.",
+        (Fix("Check the path on the node of the job, and stop the script at the first failed command.",
+             ("srun --pty bash -lc 'df -h; id'", "set -euo pipefail")),), _COREUTILS, tags=("before_ranks",),
+        summary="A command of the job script failed before the training."),
+    Row("log_openmp_loaded_twice", "root", "library",
+        r"OMP: Error #15: Initializing (?P<file>\S+?),",
+        ("OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.",),
+        "two copies of the OpenMP runtime are in one process ({file}), and it stopped",
+        "torch, numpy with MKL, faiss, scikit-learn and conda each bring a copy. Two of them in one process are not "
+        "safe.",
+        (Fix("Take all of them from one source (all from pip or all from conda-forge).",
+             ("conda install -c conda-forge nomkl", "pip install --force-reinstall numpy")),
+         Fix("Let it go on for now.", ("export KMP_DUPLICATE_LIB_OK=TRUE",), kind="stopgap",
+             caveat="Results can be wrong.")), _LIBRARIES,
+        summary="Two copies of the OpenMP runtime are in one process."),
+    Row("log_file_locked", "root", "script",
+        r"unable to lock file, errno = \d+|Unable to (?:synchronously )?(?:create|open) file \(file is already open",
+        ("BlockingIOError: [Errno 11] Unable to synchronously open file (unable to lock file, errno = 11, error "
+         "message = "
+         "'Resource temporarily unavailable')", "OSError: Unable to create file (unable to lock file, errno = 37, "
+                                                "error "
+         "message = 'No locks available')"),
+        "HDF5 could not lock a file: another rank or worker has it open, or the file system has no locks",
+        "HDF5 locks every file that it opens. Ranks that open one file for writing exclude each other, an old process "
+        "can still hold it, and Lustre, NFS and some cluster file systems do not support locks (errno 37, 38, 524).",
+        (Fix("Open it read-only in all ranks, and write from one rank only.",
+             ("h5py.File(path, 'r', locking=False)", "export HDF5_USE_FILE_LOCKING=FALSE")),
+         Fix("Check which process holds it.", ("lsof FILE", "fuser -v FILE"))),
+        "https://docs.h5py.org/en/stable/high/file.html"),
+)
+# fmt: on
+
+SIGNATURES = signatures(__name__, ROWS)
