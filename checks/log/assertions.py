@@ -135,7 +135,7 @@ ROWS = (
              "torch.distributed.init_process_group('nccl')")),
         "https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.is_initialized"),
     Row("log_assertion_of_gpu", "root", "launcher",
-        r"^\s*assert torch\.cuda\.is_available\(\)|(?:Assertion|Runtime|Value|OS|Environment)Error: "
+        r"^\s*assert torch\.cuda\.is_available\(\)|(?:Assertion|Runtime|Value|OS|Environment)Error: (?!fp16 )"
         r".{0,60}\b(?:requires? "
         r"CUDA|CUDA is required|requires? (?:a|at least one) (?:CUDA )?GPU)[.!]?$",
         ("    assert torch.cuda.is_available()", "AssertionError: Megatron requires CUDA.",

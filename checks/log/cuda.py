@@ -77,11 +77,13 @@ ROWS = (
              "mgpu doctor --only nvlink_fabric_not_ready,fabric_manager_version_differs"), who="admin"),
         "https://github.com/pytorch/pytorch/issues/35710"),
     Row("log_gpu_wanted", "root", "cuda",
-        r"(?:FP16|BF16|[Mm]ixed precision).{0,160}can only be used on CUDA|fp16 mixed precision requires a GPU|"
+        r"(?:FP16|BF16|[Mm]ixed precision).{0,160}can only be used on CUDA|"
+        r"fp16 mixed precision requires a (?:GPU|device in)|Tried to use `fp16` but it is not supported on cpu|"
         r"FlashAttention only supports CUDA|Expected a cuda device, but|requires? a GPU with CUDA",
         ("ValueError: FP16 Mixed precision training with AMP or APEX (`--fp16`) and FP16 half precision evaluation "
          "(`--fp16_full_eval`) can only be used on CUDA or MLU devices.", "ValueError: fp16 mixed precision requires "
                                                                           "a GPU",
+         "ValueError: fp16 mixed precision requires a GPU (not 'cpu').",
          "RuntimeError: FlashAttention only supports CUDA", "ValueError: Expected a cuda device, but got: cpu"),
         "a setting of the run needs a GPU, and this process uses the CPU: torch sees no GPU, or is set to use none",
         "fp16, flash attention and CUDA calls do not exist on the CPU. torch sees no GPU if the driver, the "
@@ -125,9 +127,8 @@ ROWS = (
         r"Found no NVIDIA driver on your system|couldn't communicate with the NVIDIA driver|"
         r"no CUDA-capable device is detected|No CUDA GPUs are available|no GPUs found!|No supported gpu backend found|"
         r"NVML Shared Library Not Found|NVMLError_DriverNotLoaded|nvidia-smi: command not found"
-        r"|fp16 mixed precision requires a (?:GPU|device in)|Tried to use `fp16` but it is not supported on cpu|"
-        r"[Uu]nsloth:? (?:cannot find any torch accelerator|currently only works on NVIDIA GPUs)|No NVIDIA GPU found\?|"
-        r"with a model not initialized on GPU and with no GPU available|"
+        r"|[Uu]nsloth:? (?:cannot find any torch accelerator|currently only works on NVIDIA GPUs)|"
+        r"No NVIDIA GPU found\?|with a model not initialized on GPU and with no GPU available|"
         r"Flash Attention \d is not available on CPU|FlashAttention\d is not available on CPU",
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
          "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
@@ -135,7 +136,6 @@ ROWS = (
          "pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found",
          "MisconfigurationException: No supported gpu backend found!",
          "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
-         "ValueError: fp16 mixed precision requires a GPU (not 'cpu').",
          "NotImplementedError: Unsloth cannot find any torch accelerator? You need a GPU.",
          "NotImplementedError: Unsloth: No NVIDIA GPU found? Unsloth currently only supports GPUs!",
          "ValueError: You are attempting to use Flash Attention 2.0 with a model not initialized on GPU and with no "

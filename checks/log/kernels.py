@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from mgpu.check import Fix
-from mgpu.signature import Case, Row, signatures
+from collections.abc import Mapping
 
+from mgpu.check import Fix
+from mgpu.signature import Case, Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
+
+from . import _own_values as own_values
 from ._circumstances import passed, said
 
 _TRITON = "https://github.com/triton-lang/triton/issues/2925"
@@ -14,6 +18,13 @@ _FLASH = "https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn
 _XFORMERS = "https://github.com/facebookresearch/xformers/blob/main/xformers/ops/fmha/dispatch.py"
 _BUILD = "https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py"
 _SCRIPT = "mgpu doctor --script train.py"
+
+
+def _named(_: Mapping[str, str], one: UncaughtException | None) -> Meaning | None:
+    """Return what the script's line shows of the empty list; None without that line."""
+    found = own_values.explain(one) if one else None
+    return Meaning(found.title, found.why, found.fixes) if found else None
+
 
 # fmt: off
 _NOTHING_IN_ZERO = Case(
@@ -184,7 +195,8 @@ ROWS = (
         "an evaluation on one rank), or every sample was filtered out.",
         Fix("Print the list's length on every rank, and handle the rank without data.",
             ("print(rank, len(parts), len(loader))", _SCRIPT)),
-        "https://docs.pytorch.org/docs/stable/generated/torch.cat.html", cases=(_NOTHING_IN_ZERO,)),
+        "https://docs.pytorch.org/docs/stable/generated/torch.cat.html", explain=_named,
+        cases=(_NOTHING_IN_ZERO,)),
 )
 # fmt: on
 

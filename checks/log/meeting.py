@@ -12,14 +12,7 @@ from mgpu.snapshot import UncaughtException
 from .._launcher_variables import explain_variable
 from . import _device_cases
 from ._circumstances import shown
-from ._start_cases import (
-    BLANK_SCRIPT,
-    NO_ANSWER,
-    NO_SUCH_COMMAND,
-    SERVER_PORT,
-    TOO_MANY_RANKS,
-    WINDOWS_SCRIPT,
-)
+from ._start_cases import BLANK_SCRIPT, NO_ANSWER, NO_SUCH_COMMAND, SERVER_PORT, TOO_MANY_RANKS, WINDOWS_SCRIPT
 
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"

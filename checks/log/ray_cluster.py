@@ -214,7 +214,7 @@ ROWS = (
             ("ray.init(runtime_env={{'working_dir': '.', 'excludes': ['data/', 'checkpoints/']}})",)),
         "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"),
     Row("log_ray_task_failed", "wrapper", "launcher", r"RayTaskError(?:\(\w+\))?: ray::|"
-        r"ActorHandleNotFoundError|actor died because of an error raised in its creation task",
+        r"ActorHandleNotFoundError",
         ("ray.exceptions.RayTaskError(ValueError): ray::main_task() (pid=4711, ip=10.0.0.1)",
          "ray.exceptions.ActorHandleNotFoundError: This actor handle is not found: created in another job"),
         "a Ray task failed; its own exception has the reason",
