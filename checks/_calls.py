@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.command_line import shell
+from mgpu.command_line import python, shell
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
@@ -96,8 +96,8 @@ def _without_head(model: str, name: str, one: UncaughtException | None) -> Meani
         f"{passes} {model} returns hidden states only, and computes no loss.",
         (
             Fix(
-                "Load the class with a head for the task.",
-                (f"AutoModelForSequenceClassification.from_pretrained(...)  # or another {base}For... class",),
+                f"Load the class with a head for the task: this one, or another {base}For... class.",
+                ("AutoModelForSequenceClassification.from_pretrained(...)",),
             ),
             own_head,
         ),
@@ -114,11 +114,11 @@ def _takes_no_labels(call: str, name: str) -> Meaning:
         (
             Fix(
                 f"Add {name} to the arguments of forward(), and return the loss, or accept what is left over.",
-                (f"def forward(self, input_ids, attention_mask=None, {name}=None, **kwargs):",),
+                (python("def forward(self, input_ids, attention_mask=None, {:name}=None, **kwargs):", name),),
             ),
             Fix(
                 "Or take them out where the loss is computed.",
-                (f'{name} = inputs.pop("{name}"); outputs = model(**inputs)',),
+                (python('{:name} = inputs.pop("{:name}"); outputs = model(**inputs)', name, name),),
             ),
         ),
     )
@@ -130,7 +130,7 @@ def _of_launcher(owner: str, name: str) -> Meaning:
         f"The number of ranks, the rank and the device come from the launcher's environment (WORLD_SIZE, RANK, "
         f"LOCAL_RANK). {owner} reads them by itself.",
         (
-            Fix(f"Remove {name} from the call.", (shell("grep -n {} *.py", f"{name}=").replace("'*.py'", "*.py"),)),
+            Fix(f"Remove {name} from the call.", (shell("grep -n {:name}= *.py", name),)),
             Fix("Start as many processes as the run should have.", ("torchrun --nproc-per-node=8 train.py",)),
         ),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Fix
+from mgpu.command_line import python
 from mgpu.signature import Case, Meaning
 from mgpu.snapshot import UncaughtException
 
@@ -60,11 +61,11 @@ def _never_moved(name: str | None, where: str) -> Meaning:
         (
             Fix(
                 "Move it once, before the training loop, in the dtype of its input.",
-                (f"{module}.to(accelerator.device, dtype=weight_dtype)",),
+                (python("{:dotted}.to(accelerator.device, dtype=weight_dtype)", module),),
             ),
             Fix(
                 "If it was moved, check what moved it back (enable_model_cpu_offload, a reload from a checkpoint).",
-                (f"print(next({module}.parameters()).device)",),
+                (python("print(next({:dotted}.parameters()).device)", module),),
             ),
         ),
     )
@@ -97,7 +98,10 @@ def explain_input_type(one: UncaughtException | None) -> Meaning | None:
         "The module was loaded or cast to one dtype (fp16, bf16), and its input was made in another, outside of "
         "autocast. Validation, sampling and frozen parts often run outside of it.",
         (
-            Fix("Cast the input to the module's dtype.", (f"x = x.to(next({module}.parameters()).dtype)",)),
+            Fix(
+                "Cast the input to the module's dtype.",
+                (python("x = x.to(next({:dotted}.parameters()).dtype)", module),),
+            ),
             Fix("Or run it inside autocast.", ("with torch.autocast('cuda', dtype=torch.bfloat16):",)),
         ),
     )

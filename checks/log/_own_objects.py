@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from mgpu.check import Fix
-from mgpu.command_line import shell
+from mgpu.command_line import python, shell
 from mgpu.snapshot import UncaughtException
 
 from .. import _version_skew as skew
@@ -92,7 +92,8 @@ def other_type(one: UncaughtException) -> Meaning | None:
     lacks = re.match(r"'(?P<type>\w+)' object has no attribute '(?P<name>\w+)'", one.message)
     if value and lacks:
         name = value.partition(" is ")[0]
-        how = f"{name}['{lacks['name']}']" if lacks["type"] == "dict" else f"print(type({name}), {name})"
+        of_dict = python("{:dotted}['{:name}']", name, lacks["name"])
+        how = of_dict if lacks["type"] == "dict" else python("print(type({:dotted}), {:dotted})", name, name)
         return Meaning(
             f"{value}, and {one.place} reads its attribute {lacks['name']}",
             f"The code was written for an object with that attribute. {name} was loaded or passed in another form: a "
@@ -111,12 +112,13 @@ def other_type(one: UncaughtException) -> Meaning | None:
     if text and re.search(r"\b(?:int|float)\(", code) and "environ" not in code and "getenv" not in code:
         source = re.search(rf"\b(?:int|float)\((?P<of>{NAME})", code)
         what = source["of"] if source else "a text"
+        shown = python("print(repr({:dotted}))", what) if source else "print(repr(value))"
         return Meaning(
             f"{what} is the text {text['text']}, which is no number ({one.place})",
             "It was read from a file name, a file, an option or a variable that has another form than the code "
             "expects: "
             "a unit, a comma, a range, a name, or nothing at all.",
-            (Fix("Print it, and cut out the number, or correct where it comes from.", (f"print(repr({what}))",)),),
+            (Fix("Print it, and cut out the number, or correct where it comes from.", (shown,)),),
         )
     return None
 
@@ -131,5 +133,5 @@ def too_short(one: UncaughtException) -> Meaning | None:
         f"{name} {fewer} ({one.place})",
         "It is shorter than the code expects: a text that was split into fewer parts, a model with fewer layers, fewer "
         "arguments or files, or an index that was computed for another list.",
-        (Fix("Print its length, and where it comes from.", (f"print(len({name}), {name})",)),),
+        (Fix("Print its length, and where it comes from.", (python("print(len({:dotted}), {:dotted})", name, name),)),),
     )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 
 from mgpu.check import Fix
-from mgpu.command_line import shell
+from mgpu.command_line import Code, python, shell
 from mgpu.snapshot import UncaughtException
 
 from .._calls import asked_by_script
@@ -50,9 +50,20 @@ def _at(one: UncaughtException) -> str:
     return f"{one.place}"
 
 
+def _print_keys(name: str) -> Code:
+    """Return the line that prints the keys of a name, or of what a function without arguments returns."""
+    return python("print({:dotted}.keys())", name) or python("print({:dotted}().keys())", name.removesuffix("()"))
+
+
+def _get(name: str, key: str) -> Code:
+    """Return the line that reads a key, as Python's message shows it, with a default."""
+    text = python("{:dotted}.get('{:id}', DEFAULT)", name, key.strip("'\""))
+    return text if key[:1] in "'\"" else python("{:dotted}.get({:number}, DEFAULT)", name, key)
+
+
 def _missing_key(name: str, key: str, one: UncaughtException) -> Meaning:
     """Explain a key that a batch, a config or something else does not have."""
-    printed = Fix("Print what it has, before that line.", (f"print({name}.keys())",))
+    printed = Fix("Print what it has, before that line.", (_print_keys(name),))
     if _BATCHES.search(name):
         return Meaning(
             f"{name} has no key {key}: the dataset or the collate function does not make it ({_at(one)})",
@@ -67,7 +78,7 @@ def _missing_key(name: str, key: str, one: UncaughtException) -> Meaning:
             f"{name} has no key {key}: it is missing in the config ({_at(one)})",
             "The config was written for another version of the script, the section is another one, or the key is "
             "misspelled in one of the two.",
-            (Fix(f"Add {key} to the config, or read it with a default.", (f"{name}.get({key}, DEFAULT)",)), printed),
+            (Fix(f"Add {key} to the config, or read it with a default.", (_get(name, key),)), printed),
         )
     return Meaning(
         f"{name} has no key {key} ({_at(one)})",
@@ -168,7 +179,10 @@ def _unpacked(one: UncaughtException) -> Meaning | None:
         "another version, an option that adds or removes an output (return_dict, a mask, lengths), or a batch that was "
         "not collated.",
         (
-            Fix("Print what it gives, and take that many values.", (f"out = {value}; print(type(out), len(out))",)),
+            Fix(
+                f"Keep what {value} gives in one variable (out), print it, and take that many values.",
+                ("print(type(out), len(out))",),
+            ),
             Fix("Outputs of transformers are objects: read them by name.", ("out = model(**batch); loss = out.loss",)),
         ),
     )
@@ -217,7 +231,7 @@ def _empty(one: UncaughtException) -> Meaning | None:
                 f"{divisor[0]} is 0, and {_at(one)} divides by it",
                 "It was computed from a length, a size or a number of ranks that is 0 or rounded down to 0: a dataset "
                 "smaller than a batch, a batch smaller than the number of ranks, or an empty split.",
-                (Fix("Print what it is computed from.", (f"print({divisor[0]})",)),),
+                (Fix(f"Print {divisor[0]}, and what it is computed from.", (python("print({:dotted})", divisor[0]),)),),
             )
     elif short == "IndexError" and one.message.endswith("index out of range"):
         name = first_of_empty(code)
@@ -236,7 +250,10 @@ def _empty(one: UncaughtException) -> Meaning | None:
         "The line needs at least one item. Usually a folder, a pattern of file names, a filter, a split or a rank's "
         "share of the data has no samples, or a loop that fills it did not run.",
         (
-            Fix(f"Print how {name} is filled, on every rank.", (f"print(len(list({name})))",)),
+            Fix(
+                f"Print the length of {name} on every rank, where it is filled.",
+                (python("print(len(list({:dotted})))", name),),
+            ),
             Fix("Check the path and the filter that it comes from."),
         ),
         of_code=False,
@@ -321,7 +338,7 @@ def _command(one: UncaughtException) -> Meaning | None:
         f"{one.place or 'The script'} starts it, and stops if it fails. The command prints its own reason, above the "
         "traceback or not at all (capture_output).",
         (
-            Fix("Run it by itself, in the same environment and folder.", (command,)),
+            Fix(f"Run it by itself, in the same environment and folder: {command}"),
             Fix("If only one rank should run it, let the others wait.", ("if accelerator.is_main_process: ...",)),
         ),
     )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
+from mgpu.command_line import python, shell
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
@@ -43,9 +44,12 @@ def _of_type(found: re.Match[str], raised: UncaughtException | None) -> Meaning 
         fixes = (
             Fix(
                 "Quote the value where it is set: in Hydra twice, once for the shell and once for Hydra.",
-                (f"python train.py \"key='{value}'\"", f'{found["field"]}: "{value}"  # in YAML'),
+                (
+                    shell("python train.py \"key='{:id}'\"", value),
+                    shell('{:dotted}: "{:id}"  # in YAML', found["field"], value),
+                ),
             ),
-            Fix("Or convert it in the code that passes it.", (f"{found['field']}=str(value)",)),
+            Fix("Or convert it in the code that passes it.", (python("{:dotted}=str(value)", found["field"]),)),
         )
     elif got == "NoneType":
         why = "The option is not set: it is None. The config has no value for it, or has it under another name."

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
-from mgpu.command_line import shell
+from mgpu.command_line import python, shell
 from mgpu.snapshot import Log, UncaughtException
 
 from ._messages import short_name, whole_message
@@ -30,11 +30,12 @@ _IMPORTS = {
     "DataLoader": "from torch.utils.data import DataLoader", "autocast": "from torch.amp import autocast",
     "Optional": "from typing import Optional", "List": "from typing import List", "Dict": "from typing import Dict",
     "Union": "from typing import Union", "Any": "from typing import Any", "Tuple": "from typing import Tuple",
-    **{name: f"import {name}" for name in (
-        "os", "sys", "json", "math", "time", "random", "logging", "argparse", "re", "copy", "gc", "glob", "shutil",
-        "torch", "torchvision", "wandb", "datetime", "functools", "collections", "subprocess", "warnings", "yaml",
-        "itertools", "pickle", "socket", "psutil", "transformers", "datasets", "deepspeed")},
 }
+_MODULES = frozenset({
+    "os", "sys", "json", "math", "time", "random", "logging", "argparse", "re", "copy", "gc", "glob", "shutil",
+    "torch", "torchvision", "wandb", "datetime", "functools", "collections", "subprocess", "warnings", "yaml",
+    "itertools", "pickle", "socket", "psutil", "transformers", "datasets", "deepspeed",
+})
 # fmt: on
 _COMPREHENDS = re.compile(r"^if .*[\]})]$|^for .* in .*[\]})]$|\bfor \w+(?:, ?\w+)* in ")
 _LOADED = r"\w*(?:state_dict|checkpoint|ckpt|chkpt|snapshot|saved|state)\w*"
@@ -88,7 +89,8 @@ def _of_name(one: UncaughtException) -> _Answer | None:
             ),
         )
     if short == "NameError" and (found := _UNDEFINED.search(one.message)):
-        name, imported = found["name"], _IMPORTS.get(found["name"])
+        name = found["name"]
+        imported = python("import {:name}", name) if name in _MODULES else _IMPORTS.get(name)
         like = f" Python suggests {found['like']}." if found["like"] else ""
         if imported:
             return _Answer(

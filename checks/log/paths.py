@@ -38,7 +38,7 @@ def _folder(groups: Mapping[str, str], one: UncaughtException | None) -> Meaning
         (
             Fix(
                 f"Check what the job passes as {name}, and pass the file.",
-                (f"--{name} FILE", shell("ls -la {:path}", path)),
+                (shell("--{:name} FILE", name), shell("ls -la {:path}", path)),
             ),
         ),
     )

@@ -34,8 +34,8 @@ ROWS = (
         "command ends there and gets only a part of its options. A Python file also needs python before it.",
         (Fix("End every line of the command but the last with a backslash, with nothing after it. No comments between.",
              ("grep -nE '\\\\[[:space:]]+$' JOB.sh", "bash -n JOB.sh")),
-         Fix("Or collect the options in an array, which needs no backslashes.",
-             ("ARGS=(--lr 1e-4 --bf16)", "torchrun train.py \"${{ARGS[@]}}\""))), _ESCAPE,
+         Fix("Or collect the options first, line by line, which needs no backslashes.",
+             ("set -- --lr 1e-4 --bf16", "set -- \"$@\" --epochs 3", "torchrun train.py \"$@\""))), _ESCAPE,
         summary="The shell runs a part of a command as a command of its own."),
     Row("log_shell_file_not_made", "secondary", "launcher",
         r"^(?P<command>mkdir|cp|mv|ln|touch|tee|rsync|tar|cat|ls|cd|source|chmod): (?:line \d+: )?"
