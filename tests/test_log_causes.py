@@ -8,6 +8,8 @@ import pytest
 
 from mgpu.engine import root_cause
 from mgpu.readers.log import read
+from tests.test_log_callers import SCRIPT, frames
+from tests.test_log_meanings import explained
 
 CASES = {
     "the kernel's line proves why a process got SIGKILL": (
@@ -234,3 +236,49 @@ def test_torchruns_agent_lost_the_main_node(tmp_path: Path) -> None:
     cause = _first(f"Traceback (most recent call last):\n{frames}{error}\n", tmp_path)
     assert cause.outcome.problem is not None
     assert cause.outcome.problem.title == "the main node accepted torchrun's connection and closed it"
+
+
+def test_what_the_script_did_while_it_handled_an_exception_is_not_the_cause(tmp_path: Path) -> None:
+    first = frames((SCRIPT, "main", "out = model(x, mask)"))
+    second = frames((SCRIPT, "main", "out = model(x)"))
+    chain = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    error = "TypeError: Decoder.forward() missing 1 required positional argument: 'mask'\n"
+    name, title, words = explained(tmp_path, f"{first}RuntimeError: shapes differ\n{chain}{second}{error}")
+    assert name == "log_exception" and title.startswith("RuntimeError: shapes differ") and "TypeError" in title
+    assert "Start with the first exception" in words
+    expected = explained(tmp_path, f"{first}KeyError: 'mask'\n{chain}{second}{error}")[1]
+    assert "does not pass 'mask'" in expected  # a lookup that fails is a normal course
+
+
+@pytest.mark.parametrize(
+    ("above", "cause"),
+    [
+        ("/usr/bin/ld: cannot find -lcurand: No such file or directory\n", "log_library_not_linked"),
+        ("/bin/sh: 1: nvcc: not found\n", "log_command_not_found"),
+        ("", "log_command_failed"),
+    ],
+)
+def test_a_failed_command_gives_way_to_what_it_printed(above: str, cause: str, tmp_path: Path) -> None:
+    text = (
+        f"{above}{frames((SCRIPT, 'main', 'build()'))}subprocess.CalledProcessError: Command '['ninja', '-v']' returned"
+    )
+    name, title, words = explained(tmp_path, f"{text} non-zero exit status 1.\n")
+    assert name == cause, title
+    assert above or ("ninja -v (exit code 1)" in title and "Run it by itself" in words)
+
+
+@pytest.mark.parametrize(
+    ("option", "what", "title", "words"),
+    [
+        ("--port/--main_port", "invalid int value: ''", "got no value", "not set in this job"),
+        ("--data", "expected one argument", "got no value", "set -u"),
+        ("--epochs", "invalid int value: 'epochs'", "got the name of a value", "the $ is missing"),
+        ("--lr", "invalid float value: '$LR'", "got the name of a value", "single quotes"),
+        ("--lr", "invalid float value: '1e-3x'", "rejects the argument", "--help"),
+    ],
+)
+def test_a_rejected_value_shows_where_it_comes_from(
+    option: str, what: str, title: str, words: str, tmp_path: Path
+) -> None:
+    found = explained(tmp_path, f"usage: fit.py [-h]\nfit.py: error: argument {option}: {what}\n")
+    assert found[0] == "log_argument_value_rejected" and title in found[1] and words in found[2], found

@@ -64,9 +64,6 @@ JSON = ("/opt/env/lib/python3.11/json/encoder.py", "default", "raise TypeError(t
          "the script's own code stopped the run at fit.py:7 in main: unknown loss huberr", "grep -n -B8"),
         ("main()", (), "RecursionError: maximum recursion depth exceeded", "main calls itself without an end",
             "repeat"),
-        ("subprocess.check_call(cmd)", (), "subprocess.CalledProcessError: Command '['tar', 'xf', 'a']' returned "
-                                           "non-zero "
-         "exit status 2.", "a command that the run starts failed: tar xf a (exit code 2)", "Run it by itself"),
         ("h = net.encode(x)", (GETATTR,), "AttributeError: 'TinyNet' object has no attribute 'encode'",
          "TinyNet has no attribute encode, which fit.py:7 in main reads", "def encode"),
         ("self.proj(x)", (), "AttributeError: 'MyTrainer' object has no attribute 'proj'. Did you mean: 'prof'?",

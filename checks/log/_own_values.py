@@ -323,7 +323,8 @@ def _of_itself(one: UncaughtException) -> Meaning | None:
     return None
 
 
-def _command(one: UncaughtException) -> Meaning | None:
+def command(one: UncaughtException) -> Meaning | None:
+    """Return what a failed command of the script means; None for any other exception."""
     found = re.match(
         r"Command '?(?P<command>.+?)'? (?:returned non-zero exit status (?P<code>\d+)|died with "
         r"<?(?P<signal>[\w.]+))",
@@ -356,5 +357,5 @@ def _recursion(one: UncaughtException) -> Meaning | None:
     )
 
 
-_OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (_key, _call, _not_json, _command, lacks)
+_OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (_key, _call, _not_json, lacks)
 _OF_OWN = (_none, _unpacked, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)

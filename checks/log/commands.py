@@ -5,8 +5,13 @@ Their messages are short and name what failed. Python's own exceptions are in th
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.command_line import shell
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _BASH = "https://www.gnu.org/software/bash/manual/bash.html"
 _EXIT_STATUS = "https://www.gnu.org/software/bash/manual/html_node/Exit-Status.html"
@@ -26,6 +31,35 @@ _OTHERS = (
     r"(?!(?:accelerate|torchrun|deepspeed|python3?|mgpu|nvidia-smi|orted|prted|hydra_pmi_proxy|module|conda|ninja)\b)"
 )
 _ARGUMENT = r"error: argument (?P<option>(?!--num_processes)[^:\s]+): "
+
+_VALUE = re.compile(r"invalid \S+ value: (?P<quote>['\"])(?P<value>.*)(?P=quote)$")
+
+
+def _argument(groups: Mapping[str, str], _: UncaughtException | None) -> Meaning | None:
+    """Return what the rejected value shows: nothing at all, or the name of a variable instead of its value."""
+    option, what = groups["option"], groups["what"]
+    found = _VALUE.search(what)
+    value = found["value"].strip() if found else None
+    if value == "" or what.startswith("expected one argument"):
+        return Meaning(
+            f"{option} got no value: {what}",
+            "The shell put nothing there, or the next option follows at once. Usually the job script fills it from a "
+            "variable that is empty or not set in this job, or set under another name.",
+            (
+                Fix("Find the variable in the job script, and let the shell stop at one that is not set.", ("set -u",)),
+                Fix("Print the line before it runs.", ("set -x",)),
+            ),
+        )
+    names = {part.lstrip("-").replace("-", "_") for part in option.split("/")}
+    if value and (value.lstrip("-").replace("-", "_") in names or "$" in value or "{" in value):
+        return Meaning(
+            f"{option} got the name of a value instead of the value: {what}",
+            "It is the text of a variable or a placeholder: the $ is missing, single quotes keep the shell from "
+            "replacing it, or a template was not filled in.",
+            (Fix("Find it in the command or the job script.", (shell("grep -rn {} .", value),)),),
+        )
+    return None
+
 
 # fmt: off
 ROWS = (
@@ -84,7 +118,7 @@ ROWS = (
         "The value has the wrong type, is empty because a variable of the shell was not set, or the option excludes "
         "another one.",
         Fix("Check what the option accepts.", ("python train.py --help",)), _ARGPARSE,
-        summary="The script rejects the value of an argument."),
+        summary="The script rejects the value of an argument.", explain=_argument),
     Row("log_option_rejected", "root", "launcher",
         r"^(?:[│|] |Error: |ERROR: |FATAL Flags parsing error: |.*\berror: )?"
         r"(?P<what>(?:No such (?:option|command): ?['\"]?-*\w|No such command '|Missing (?:argument|option|parameter) "

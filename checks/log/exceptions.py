@@ -56,6 +56,13 @@ _CODE_ERRORS = frozenset({
     "ImportError", "ModuleNotFoundError", "NameError", "UnboundLocalError", "SyntaxError", "NotImplementedError",
 })
 # fmt: on
+# Exceptions that programs expect and handle as a part of their normal course.
+# fmt: off
+_EXPECTED = frozenset({
+    "KeyError", "IndexError", "AttributeError", "StopIteration", "ImportError", "ModuleNotFoundError",
+    "FileNotFoundError", "Empty", "TimeoutError", "KeyboardInterrupt", "CancelledError",
+})
+# fmt: on
 _OF_SETUP = re.compile(
     r"optimizer|state[_ ]dict|checkpoint|param(?:eter)?s?\b|param_group|unexpected keyword|positional argument"
     r"|(?<!'NoneType' object )has no attribute|\bversion|quantiz|bitsandbytes|\bsharded|\bconfig",
@@ -162,10 +169,12 @@ def log_exception(log: Log) -> Answer:
 
     Fix: Go to the line in the traceback. Reproduce it in one process, with that rank's share of the data.
     """
-    found = [one for one in unknown_exceptions(log) if not _is_communication_error(one)]
+    found = [one for one in _without_commands(log) if not _is_communication_error(one)]
     if not found:
         return Ok(f"no other exception in {log.lines:,} lines")
     one = found[0]
+    if handled := _handled(one):
+        return _in_a_handler(one, log, handled)
     meant = own_values.explain(one)
     refused = None if meant else refusals.explain(one)
     everywhere, cause = _by_whom(one, log, from_package=refused is not None or bool(meant and meant.of_code))
@@ -178,6 +187,54 @@ def log_exception(log: Log) -> Answer:
         log,
         cause,
         *_to_the_line(one, log, everywhere=everywhere),
+    )
+
+
+def _without_commands(log: Log) -> list[UncaughtException]:
+    return [one for one in unknown_exceptions(log) if own_values.command(one) is None]
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.python.org/3/library/subprocess.html#subprocess.CalledProcessError",
+    role="wrapper",
+    kind="script",
+)
+def log_command_failed(log: Log) -> Answer:
+    """A program that the run started failed, and the run stopped because of it.
+
+    Why: A compiler, a download or a launcher ended with an exit code that is not 0. The exception only repeats its
+    command. Its own error is in the lines above, if the script did not capture them.
+
+    Fix: Run the command by itself and read its output.
+    """
+    for one in unknown_exceptions(log):
+        if meant := own_values.command(one):
+            everywhere, cause = _by_whom(one, log, from_package=True)
+            return _meant(meant, one, log, _problem(one, log, cause, *_to_the_line(one, log, everywhere=everywhere)))
+    return Ok(f"no such exception in {log.lines:,} lines")
+
+
+def _handled(one: UncaughtException) -> str | None:
+    """Return the exception during whose handling this one was raised, unless programs expect one of that type."""
+    if not one.cause or one.direct or short_name(one.cause.partition(":")[0]) in _EXPECTED:
+        return None
+    return one.cause
+
+
+def _in_a_handler(one: UncaughtException, log: Log, handled: str) -> Problem:
+    """Return a problem that names the first exception: the code that handled it failed too."""
+    general = _problem(one, log, "")
+    on = _ranks_text(one, log)
+    return replace(
+        general,
+        title=f"{handled}{f' {on}' if on else ''}; while it was handled, {short_name(one.type)} was raised too",
+        cause=f"The first exception is usually the cause. An except branch, a retry or a clean-up followed it and "
+        f"failed at {one.place or 'another line'}: {one.message}.{line_of_code(one)}",
+        fix=(
+            Fix("Start with the first exception, and its traceback above the second."),
+            Fix("Let the script raise it: without that try block, the log ends with the real error."),
+        ),
     )
 
 

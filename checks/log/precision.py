@@ -98,6 +98,20 @@ ROWS = (
     Row("log_overflow_skipped", "noise", "script", r"OVERFLOW! Rank \d+ Skipping step|overflow detected, skipping step",
         ("[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768",),
         "fp16 searches for its loss scale", "Normal in the first steps.", Fix("No action needed.", ()), _SCALER),
+    Row("log_distribution_invalid", "root", "script",
+        r"normal expects all elements of std >= 0\.0|Expected (?:parameter \w+|value argument) \(.{0,400}"
+        r"(?:to satisfy the constraint|but found invalid values)",
+        ("RuntimeError: normal expects all elements of std >= 0.0",
+         "ValueError: Expected parameter logits (Tensor of shape (4, 6)) of distribution Categorical(logits: "
+         "torch.Size([4, 6])) to satisfy the constraint IndependentConstraint(Real(), 1), but found invalid values:"),
+        "the policy or the model diverged: a distribution got NaN, or a scale that is not positive",
+        "torch checks the values before it samples. NaN comes from a loss or a gradient of an earlier step, a scale "
+        "below 0 from an output that is not passed through softplus or exp.",
+        (Fix("Lower the learning rate and clip the gradients, and stop at the first loss that is not finite.",
+             ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)", "assert torch.isfinite(loss)")),
+         Fix("Keep the scale positive.", ("std = torch.nn.functional.softplus(raw) + 1e-4",))),
+        "https://github.com/pytorch/pytorch/blob/main/torch/distributions/distribution.py",
+        summary="A distribution got parameters that are NaN or out of its range."),
 )
 # fmt: on
 

@@ -220,6 +220,14 @@ ROWS = (
         "a Ray task failed; its own exception has the reason",
         "Ray repeats the exception of the task in the process that waited for it.",
         Fix("Read the innermost exception.", ("mgpu doctor --log LOG",)), _FAULTS),
+    Row("log_verl_workers_missing", "wrapper", "launcher", r"failed to get register_center_actor",
+        ("AssertionError: failed to get register_center_actor: V9zrH5_register_center in []",),
+        "verl's workers did not start; their own output has the reason",
+        "The first worker registers itself under that name. It failed before that: while its modules were imported, "
+        "its GPU was selected, or the model was loaded.",
+        Fix("Read the first exception of a worker, further up or in Ray's own logs.",
+            ("mgpu doctor --log LOG", "grep -rlE 'Error|Exception' /tmp/ray/session_latest/logs")),
+        "https://github.com/volcengine/verl/blob/main/verl/single_controller/ray/base.py"),
     Row("log_ray_train_failed", "wrapper", "launcher",
         r"TrainingFailedError|The Ray Train run failed|WorkerGroupError|Trials did not complete|"
         r"failed to import on the worker",

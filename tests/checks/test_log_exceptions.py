@@ -34,6 +34,10 @@ def shapes(saved: str, again: str) -> tuple[SignatureMatch, ...]:
 
 
 SKEW: dict[str, Any] = {"type": "TypeError", "message": "f() missing 1 required positional argument: 'eps'"}
+FAILED_COMMAND: dict[str, Any] = {
+    "type": "subprocess.CalledProcessError",
+    "message": "Command '['make']' returned non-zero exit status 2.",
+}
 
 CASES = (
     fails("log_exception", "train.py:41 in main raised ValueError on all 4 ranks: bad batch", "Go to that line",
@@ -58,6 +62,12 @@ CASES = (
         log=with_(raised(1, type="StopIteration", message=""))),
     well("log_exception", "no other exception",
         log=with_(raised(type="subprocess.CalledProcessError", of_launcher=True))),
+    fails("log_command_failed", "a command that the run starts failed: make (exit code 2)", "Run it by itself",
+        log=with_(raised(1, **FAILED_COMMAND))),
+    well("log_exception", "no other exception", log=with_(raised(1, **FAILED_COMMAND))),
+    well("log_command_failed", "no such exception", log=with_(raised(1))),
+    fails("log_exception", "RuntimeError: lost on rank 1; while it was handled, ValueError was raised too",
+        "Start with the first", log=with_(raised(1, cause="RuntimeError: lost"))),
     fails("log_exception", "raised ValueError on rank 1", "Go to that line",
         log=with_(raised(1, after=9000, by_torch=True))),
     fails("log_exception", "raised KeyError", "Go to that line",  # within one file by line, whatever has a time
