@@ -41,7 +41,9 @@ def test_commands_options_and_values_are_offered(project: Path) -> None:
     assert offered("smoke-test", "--level", "") == list(get_args(Level))
     assert offered("smoke-test", "--level=l") == ["--level=long"]
     assert offered("configure", "--strategy", "z") == ["zero1", "zero2", "zero3"]
-    assert offered("configure", "--target", "2x8xH") == ["2x8xH20", "2x8xH100", "2x8xH100-NVL", "2x8xH200"]
+    assert offered("configure", "--target", "2x8xH") == [
+        "2x8xH20", "2x8xH100", "2x8xH100-NVL", "2x8xH800", "2x8xH200",
+    ]  # fmt: skip
     assert offered("configure", "--set", "batch.lr_rule=s") == ["batch.lr_rule=sqrt"]
     assert offered("doctor", "--only", "links,shm_too") == ["links,shm_too_small"]
     assert offered("launch", "--config", "") == ["accelerate.yaml", "big.yaml"]

@@ -112,7 +112,8 @@ def test_the_connection_breaks_before_a_failure_is_judged(bed: SshHosts) -> None
     _sessions_end(bed["n2"])
     assert run.ends() == 1, run.text
     cause = run.result["probable_cause"]
-    assert cause["title"] == f"on n2: train.py:{_RAISES} raised ValueError: no such label: 7", run.result
+    stopped = f"on n2: the script's own code stopped the run at train.py:{_RAISES}: no such label: 7"
+    assert cause["title"] == stopped, run.result
     assert cause["evidence"]["line"] == "ValueError: no such label: 7"
     assert [one["id"] for one in run.result["secondary"]] == ["ssh_connection_lost"], run.result["secondary"]
     assert "[n2] mgpu: the connection ended: " in run.text

@@ -199,7 +199,7 @@ def test_a_rank_that_finds_no_gpu_is_named(climbed: dict[str, Ranks]) -> None:
     if pytest.importorskip("torch").cuda.is_available():
         pytest.skip("there is a GPU")
     problem = only(climbed["no gpu"], "rank_without_gpu")
-    assert problem.title.startswith("device: rank 0 ")
+    assert problem.title.startswith(("device: rank 0 ", "device: rank 1 "))  # both have none: whichever reports first
     assert "has no GPU: torch finds no GPU in this process" in problem.title
     assert set(problem.subjects) == {"rank 0", "rank 1"}
 

@@ -361,7 +361,8 @@ def test_what_python_tells_of_and_goes_on_after_is_no_end(write: Write) -> None:
     [
         ("StopIteration", "log_exception"), ("subprocess.TimeoutExpired: Command 'x' timed out", "log_exception"),
         ("ConnectionResetError: [Errno 104] lost", "log_communication_broke"),
-        ("subprocess.CalledProcessError: Command '['ffmpeg', '-i']' returned non-zero exit status 1.", "log_command_failed"),
+        ("subprocess.CalledProcessError: Command '['ffmpeg', '-i']' returned non-zero exit status 1.",
+         "log_command_failed"),
         ("subprocess.CalledProcessError: Command '['/v/bin/python3', 't.py']' returned non-zero exit status 1.",
          "log_child_failed"),
     ],

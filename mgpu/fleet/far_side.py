@@ -110,6 +110,8 @@ class _Incoming(Iterable[Mapping[str, Any]]):
         self._commands: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
         self._heard = time.monotonic()
         self._idle = threading.Event()  # no command is running, and none follows
+        self._ending = threading.Lock()  # taken once, by the first that notices the end
+        self._turn, self._running = threading.Lock(), False  # a command
         self.stop: Callable[[int], None] = lambda number: None  # what a message to stop does
         self.answer: Callable[[int], None] = lambda number: None  # … and one that asks what the ranks do
         for work in (self._read, self._notice_silence):
@@ -118,7 +120,10 @@ class _Incoming(Iterable[Mapping[str, Any]]):
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         """Yield the commands until the connection ends."""
         while (command := self._commands.get()) is not None:
+            self._running = True
             yield command
+            with self._turn:
+                self._running = False
         self._idle.set()
 
     def _read(self) -> None:
@@ -138,7 +143,14 @@ class _Incoming(Iterable[Mapping[str, Any]]):
         self._end()
 
     def _end(self) -> None:
-        """End this process and all that it started."""
+        """End this process and all that it started.
+
+        The signal is for a command that is running, and comes once: later it would interrupt the clean-up.
+        """
+        if not self._ending.acquire(blocking=False):
+            return
         self._commands.put(None)
-        if not self._idle.wait(_IDLE_S):  # a command is running
-            os.kill(os.getpid(), signal.SIGTERM)
+        if not self._idle.wait(_IDLE_S):
+            with self._turn:
+                if self._running:
+                    os.kill(os.getpid(), signal.SIGTERM)
