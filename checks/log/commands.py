@@ -56,7 +56,7 @@ def _argument(groups: Mapping[str, str], _: UncaughtException | None) -> Meaning
             f"{option} got the name of a value instead of the value: {what}",
             "It is the text of a variable or a placeholder: the $ is missing, single quotes keep the shell from "
             "replacing it, or a template was not filled in.",
-            (Fix("Find it in the command or the job script.", (shell("grep -rn {} .", value),)),),
+            (Fix("Find it in the command or the job script.", (shell("grep -rn -e {} .", value),)),),
         )
     return None
 
