@@ -197,8 +197,9 @@ def _without_commands(log: Log) -> list[UncaughtException]:
 @check(
     Severity.ERROR,
     source="https://docs.python.org/3/library/subprocess.html#subprocess.CalledProcessError",
-    role="wrapper",
+    role="secondary",
     kind="script",
+    because_of=("log_command_not_found",),
 )
 def log_command_failed(log: Log) -> Answer:
     """A program that the run started failed, and the run stopped because of it.
@@ -241,7 +242,7 @@ def _in_a_handler(one: UncaughtException, log: Log, handled: str) -> Problem:
 def _meant(meant: Meaning, one: UncaughtException, log: Log, general: Problem) -> Problem:
     """Return what message and line show of the wrong value, followed by what is said of every exception."""
     on = _ranks_text(one, log)
-    said = "" if one.message in meant.title else f" {short_name(one.type)}: {one.message}."
+    said = "" if one.message in meant.title else f" {short_name(one.type)}: {one.message.rstrip('.')}."
     return replace(
         general,
         title=f"{meant.title}{f', {on}' if on else ''}",
