@@ -72,6 +72,7 @@ RUNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "exits": (TORCHRUN, ("exits",)),
     "says": (TORCHRUN, ("says",)),
     "early": (TORCHRUN, ("early",)),
+    "command": (TORCHRUN, ("command",)),
     "arguments": (TORCHRUN, ("arguments", "--lr")),
     "memory": (TORCHRUN, ("memory",)),
     "alone": (("--gpus", "1"), ("exit", "3")),
@@ -150,6 +151,7 @@ def test_well(ends: Mapping[str, End]) -> None:
         ("arguments", 2, "log_argument_unknown", (1, None, 2)),
         ("exits", 134, "run_rank_aborted_at_exit", (1, "SIGABRT", 134)),
         ("says", 1, "run_rank_failed", (1, None, 1)),
+        ("command", 1, "log_command_failed", (1, None, 1)),
     ],
 )
 def test_exit_status_cause_and_rank(ends: Mapping[str, End], name: str, code: int, cause: str, first: Any) -> None:

@@ -19,7 +19,7 @@ from mgpu.snapshot import Log
 
 ROWS = row_matching.signature_rows()
 LONG = 340  # lines before the failure, more than those in which an end is looked for
-EACH = 2  # forms in which each row is tried
+EACH = 1  # forms in which each row is tried
 EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Full): \S")
 NCCL = "node7:{0}:{0} [{1}] NCCL INFO "
 

@@ -5,7 +5,9 @@ Python's message names the type of the failure, and the line of code the value.
 
 from __future__ import annotations
 
+import ast
 import re
+import shlex
 from collections.abc import Callable
 
 from mgpu.check import Fix
@@ -332,7 +334,7 @@ def command(one: UncaughtException) -> Meaning | None:
     )
     if short_name(one.type) != "CalledProcessError" or not found:
         return None
-    command = re.sub(r"[\[\]',]", "", found["command"])
+    command = _as_typed(found["command"])
     how = f"exit code {found['code']}" if found["code"] else found["signal"]
     return Meaning(
         f"a command that the run starts failed: {command} ({how})",
@@ -343,6 +345,17 @@ def command(one: UncaughtException) -> Meaning | None:
             Fix("If only one rank should run it, let the others wait.", ("if accelerator.is_main_process: ...",)),
         ),
     )
+
+
+def _as_typed(command: str) -> str:
+    """Return a command as a shell reads it. subprocess shows one without a shell as a list."""
+    try:
+        words = ast.literal_eval(command) if command.startswith("[") else None
+    except (ValueError, SyntaxError):  # cut, or it contains paths and other objects
+        words = None
+    if isinstance(words, list) and all(isinstance(word, str) for word in words):
+        return shlex.join(words)
+    return re.sub(r"[\[\]',]", "", command) if command.startswith("[") else command
 
 
 def _recursion(one: UncaughtException) -> Meaning | None:

@@ -209,7 +209,9 @@ def log_command_failed(log: Log) -> Answer:
 
     Fix: Run the command by itself and read its output.
     """
-    for one in unknown_exceptions(log):
+    in_ranks = any(short_name(one.type) == "ChildFailedError" for one in log.raised)  # else it may start the ranks
+    started = [one for one in log.raised if in_ranks and one.of_launcher and one.own_code and not one.caught]
+    for one in (*unknown_exceptions(log), *started):
         if meant := own_values.command(one):
             everywhere, cause = _by_whom(one, log, from_package=True)
             return _meant(meant, one, log, _problem(one, log, cause, *_to_the_line(one, log, everywhere=everywhere)))
