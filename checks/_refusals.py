@@ -31,6 +31,8 @@ _UNEXPECTED = frozenset(
         "MemoryError",
     }
 )
+# The line that a traceback shows of a statement in several lines can be its last or another one.
+_RAISES = re.compile(r"^assert\b|Error\(|Exception\(|^[frb]{0,2}[\"']|^\)$")
 _OF_PYTHON = re.compile(r"object (?:is not|has no|does not|cannot|of type)|unsupported operand|not supported between")
 
 
@@ -72,7 +74,8 @@ def explain(one: UncaughtException) -> Refusal | None:
                 ),
             ),
         )
-    if len(_SENTENCE.findall(message)) < _WORDS:
+    called = bool(one.code) and not on_purpose and not _RAISES.search(one.code or "")  # it failed inside this call
+    if called or len(_SENTENCE.findall(message)) < _WORDS:
         return None
     return Refusal(
         f"{name} checked what it was given, and stopped: the message says what it does not accept.",

@@ -42,7 +42,8 @@ _TAKEN = (
     re.compile(r"bind on address \('[\w.:-]*', (?P<port>\d{1,5})\)"),
 )
 # The folder of the file that could not be written.
-_FULL = (re.compile(r"\[Errno (?:28|122)\] [^:']+: '(?P<name>[^']+)/[^/']*'"),)
+# A copy names its source first: the full disk is the other's.
+_FULL = (re.compile(r"\[Errno (?:28|122)\] [^:']+: (?:'[^']+' -> )?'(?P<name>[^']+)/[^/']*'(?! ->)"),)
 _HOSTS = (
     *_ENDPOINTS,
     re.compile(r"[Cc]ould not resolve hostname (?P<name>[\w.-]+)"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import either, every, line_of, never, shown, source_line, through, within
+from ._circumstances import either, every, line_of, message, never, shown, source_line, through, within
 from ._gpu_memory import trace
 
 _FSDP = "https://docs.pytorch.org/docs/stable/fsdp.html"
@@ -176,6 +176,19 @@ BEFORE_STEPS = (
          (Fix("Copy it in host memory, or shard the copy too.", ("ema = copy.deepcopy(model.cpu())",)),),
          trace("train.py in main", code="ema = deepcopy(model)"),
          "https://github.com/ByteDance-Seed/Bagel/issues/157"),
+    Case(every(_TO_GPU, message(r"CUDA error: out of memory|cuda runtime error \(2\)")),
+         "a GPU was full before the model was moved to it: another process holds its memory",
+         "The driver itself refused: torch had allocated nothing there yet, or it would report what it tried to "
+         "allocate. Another program, an orphaned rank or another rank of this run uses this GPU. The batch size does "
+         "not matter.",
+         (Fix("See which processes are on the GPU, and select a free one.",
+              ("nvidia-smi", "mgpu doctor --only gpu_busy,gpu_memory_without_process",
+               "export CUDA_VISIBLE_DEVICES=1,2,3  # without GPU 0, for example")),
+          Fix("Check that each rank uses its own GPU.",
+              ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))",))),
+         trace("train.py in main", "torch/nn/modules/module.py in to", "torch/nn/modules/module.py in convert",
+               message="RuntimeError: CUDA error: out of memory", code="return t.to(device)"),
+         "https://github.com/pytorch/pytorch/issues/20532"),
     Case(_TO_GPU,
          "a GPU's memory is full while the model is moved to it",
          "The whole model goes to one GPU, before it is sharded. Without sharding, training then needs 16 bytes per "

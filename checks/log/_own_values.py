@@ -247,6 +247,8 @@ def _empty(one: UncaughtException) -> Meaning | None:
         name = found["of"] if found else None
     if name is None:
         return None
+    if short == "StopIteration":
+        return _used_up(name, one)
     return Meaning(
         f"{name} is empty ({_at(one)})",
         "The line needs at least one item. Usually a folder, a pattern of file names, a filter, a split or a rank's "
@@ -343,6 +345,21 @@ def command(one: UncaughtException) -> Meaning | None:
         (
             Fix(f"Run it by itself, in the same environment and folder: {command}"),
             Fix("If only one rank should run it, let the others wait.", ("if accelerator.is_main_process: ...",)),
+        ),
+    )
+
+
+def _used_up(name: str, one: UncaughtException) -> Meaning:
+    return Meaning(
+        f"{name} has no more items ({_at(one)})",
+        "An iterator yields its data once. The loop asks for more steps than one pass of the data has on this rank, or "
+        "the data, a filter or this rank's share of it is empty from the start: the step at which it fails decides.",
+        (
+            Fix(
+                "Start the next pass where it ends, or limit the number of steps.",
+                (python("try: batch = next({:dotted})", name), "except StopIteration: iterator = iter(dataloader)"),
+            ),
+            Fix(f"Compare the number of steps with the length of what {name} reads, on every rank."),
         ),
     )
 

@@ -39,6 +39,16 @@ CONTAINER_NETWORKS = Case(
     "[2]veth6163fba:fe80::b878:6cff:fe52:abe2%veth6163fba<0>\n"
     "ncclSystemError: System call (socket, malloc, munmap, etc) failed\n",
     "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname")
+LINK_LOCAL = Case(
+    line_of("log_data_port_unreachable", r"\bfe80:"),
+    "NCCL tries to reach another node at an IPv6 link-local address (fe80:...), which works only within one link",
+    "The other node announced the address of an interface without an IPv4 address, or of one that does not connect the "
+    "nodes: an InfiniBand port (ib), a bridge, a second network card.",
+    (Fix("Name the interface of the network between the nodes and use IPv4, on every node.",
+         ("ip -br addr", "export NCCL_SOCKET_IFNAME=IFACE NCCL_SOCKET_FAMILY=AF_INET", "mgpu doctor --only network")),
+     Fix("See which interface each node selects.", ("NCCL_DEBUG=INFO mgpu launch train.py",))),
+    "NCCL WARN socketStartConnect: Connect to fe80::1%ib1<17943> failed : Software caused connection abort\n",
+    "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-family")
 BLANK_SCRIPT = Case(
     reported(r"can't open file '?(?:/\S*/)?\s+'?: \[Errno 2\]"),
     "the launcher got a blank in place of the script: there is a space after a backslash at the end of a line",

@@ -1,4 +1,4 @@
-"""Was a rank killed, did it crash, or did the kernel stop it?"""
+"""Was a rank killed, did it crash, did the kernel stop it, or does it wait in a debugger?"""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ ROWS = (
     Row("log_rank_segfault", "root", "kernel",
         r"exitcode\s*:? ?-11\b|Signal 11 \(SIGSEGV\)|Fatal Python error: Segmentation fault|"
         r"Segmentation fault \(core dumped\)|died with <Signals\.SIGSEGV|terminated with signal SIGSEGV|"
-        r"Caught signal 11 \(Segmentation fault|exits with return code = -11\b|exited on signal 11\b",
+        r"Caught signal 11 \(Segmentation fault|exits with return code = -11\b|exited on signal 11\b|"
+        r"\*\*\* SIGSEGV received at time",
         ("  exitcode  : -11 (pid: 25789)  (SIGSEGV)", "Signal 11 (SIGSEGV) received by PID 25789",
+         "*** SIGSEGV received at time=1734086759 on cpu 3 ***",
          "[ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -11",
          "Fatal Python error: Segmentation fault", "srun: error: n1: task 2: Segmentation fault (core dumped)",
          "/bin/bash: line 1: 12 Segmentation fault (core dumped) python t.py",
@@ -58,8 +60,10 @@ ROWS = (
         r"exitcode\s*:? ?-6\b|Signal 6 \(SIGABRT\)|Fatal Python error: Aborted|"
         r"^(?!srun: error).*Aborted \(core dumped\)|"
         r"died with <Signals\.SIGABRT|terminated with signal SIGABRT|exits with return code = -6\b|"
-        r"exited on signal 6\b",
+        r"exited on signal 6\b|\*\*\* SIGABRT received at time|__cxxabiv1::__terminate\(\)",
         ("  exitcode  : -6 (pid: 25842)  (SIGABRT)", "Signal 6 (SIGABRT) received by PID 25842",
+         "*** SIGABRT received at time=1734086759 on cpu 3 ***",
+         "/lib/libstdc++.so.6(+0xb135a) [0x14e6918f435a] __cxxabiv1::__terminate()",
          "Fatal Python error: Aborted", "Aborted (core dumped)",
          "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGABRT"),
         "a rank aborted (SIGABRT), usually through NCCL's watchdog or a C++ exception",
@@ -111,16 +115,21 @@ ROWS = (
         "torchrun and accelerate launch handle SIGHUP themselves, so nohup does not protect them.",
         Fix("Detach the run from the terminal.", ("mgpu launch --detach train.py", "tmux new -s train")),
         "https://github.com/pytorch/pytorch/issues/67538", effect_of="stop"),
-    Row("log_interrupted", "root", "scheduler", r"got signal: 2\b|closing signal SIGINT|^KeyboardInterrupt\b",
+    Row("log_interrupted", "root", "scheduler", r"got signal: 2\b|closing signal SIGINT|^KeyboardInterrupt\b|"
+        r"Detected KeyboardInterrupt, attempting graceful shutdown|Main process received SIGINT, exiting",
         ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 2",
-         "W1121 10:00:00.000 4711 api.py:1010] Sending process 27001 closing signal SIGINT", "KeyboardInterrupt"),
+         "W1121 10:00:00.000 4711 api.py:1010] Sending process 27001 closing signal SIGINT", "KeyboardInterrupt",
+         "UserWarning: Detected KeyboardInterrupt, attempting graceful shutdown...",
+         "[launch.py:328:sigkill_handler] Main process received SIGINT, exiting"),
         "the run was interrupted (Ctrl-C)",
         "A user, or a program that sends SIGINT, stopped it. What the ranks print afterwards is a consequence.",
         Fix("Start it again, or resume from the last checkpoint.", ("mgpu launch train.py",)), _ELASTIC,
         effect_of="stop"),
-    Row("log_asked_to_end", "secondary", "scheduler", r"got signal: 15\b|Received 15 death signal",
+    Row("log_asked_to_end", "secondary", "scheduler", r"got signal: 15\b|Received 15 death signal|"
+        r"Main process received SIGTERM, exiting",
         ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 15",
-         "W1121 10:00:00.000 4711 api.py:1] Received 15 death signal, shutting down workers"),
+         "W1121 10:00:00.000 4711 api.py:1] Received 15 death signal, shutting down workers",
+         "[launch.py:328:sigkill_handler] Main process received SIGTERM, exiting"),
         "the launcher received SIGTERM",
         "Slurm at the time limit or at preemption, a container that stops, or kill. The ranks themselves were fine.",
         Fix("Find out what sent it.",
@@ -151,6 +160,14 @@ ROWS = (
         Fix("Read which part it names, and drain the node if it happens again.",
             ("sudo dmesg -T | grep -A8 'Hardware Error'", "mgpu doctor --only host_memory_faulty"), who="hardware"),
         "https://docs.kernel.org/arch/x86/x86_64/machinecheck.html"),
+    Row("log_debugger_waits", "root", "script", r"^\(Pdb\+*\)(?!\s*c(?:ont(?:inue)?)?\s*$)|^ipdb> ?|\bbdb\.BdbQuit\b",
+        ("(Pdb) ", "ipdb> ", "bdb.BdbQuit"),
+        "a breakpoint in the code stopped the run in the debugger",
+        "breakpoint() or pdb.set_trace() waits for a command. Without a terminal it gets none: the process waits, or "
+        "the debugger ends it (BdbQuit). The other ranks wait in their next collective.",
+        Fix("Remove it. Until then, a variable turns breakpoint() off.",
+            ("grep -rnE --include='*.py' 'breakpoint\\(\\)|set_trace\\(' .", "export PYTHONBREAKPOINT=0")),
+        "https://docs.python.org/3/library/pdb.html"),
     Row("log_thread_outlived_exit", "wrapper", "script", r"^terminate called without an active exception",
         ("terminate called without an active exception",),
         "the process ended while one of its C++ threads was still running, and aborted",

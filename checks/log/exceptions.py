@@ -48,6 +48,7 @@ _COMMUNICATION = re.compile(
 # stops them (torchrun polls every 0.1 s). If more lines than this follow, and no failed rank is reported, the exception
 # was caught.
 _CONTINUED_LINES = 500
+_STEP = 70  # characters of the line of a step
 # What a rank raises when its loader worker has disappeared.
 _LOST_WORKER_TYPES = frozenset({"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", "EOFError"})
 # fmt: off
@@ -143,7 +144,8 @@ def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Probl
     follow = (Fix(f'Follow the error message: "{" ".join(advised)}"'),) if advised else ()
     return Problem(
         f"{where} raised {short_name(one.type)}{f' {on}' if on else ''}{said}{value}{from_cause}",
-        f"{cause}{chain_text(one)}{followers(one, log)}{line_of_code(one)}",
+        f"{cause}{chain_text(one)}{followers(one, log)}{line_of_code(one)}{_said_elsewhere(one)}"
+        f"{_after_steps(one, log)}",
         (*follow, *fixes),
         {
             "line": whole_message(one),
@@ -157,6 +159,25 @@ def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Probl
         tuple(f"rank {rank}" for rank in one.ranks),
         Place(one.file, one.line),
     )
+
+
+def _worked_before(one: UncaughtException, log: Log) -> bool:
+    """Whether steps of the training had worked, so the code and the settings alone are not the cause."""
+    return log.reached is not None and log.reached.line < one.line and not _not_about_data(one)
+
+
+def _after_steps(one: UncaughtException, log: Log) -> str:
+    if not _worked_before(one, log) or log.reached is None:
+        return ""
+    last = log.reached.text[:_STEP].rstrip()
+    return (
+        f' It came after steps that worked, the last is "{last}": it depends on what is different at this one, such as '
+        "a batch, the end of the data, an evaluation or a checkpoint."
+    )
+
+
+def _said_elsewhere(one: UncaughtException) -> str:
+    return f' The program also printed: "{one.says_more}".' if one.says_more else ""
 
 
 @check(Severity.ERROR, source="https://docs.python.org/3/library/traceback.html", role="root", kind="script")
@@ -282,7 +303,7 @@ def _by_whom(one: UncaughtException, log: Log, *, from_package: bool) -> tuple[b
             "through the same frame and ends before its exception. Several ranks probably failed in the same place: "
             "the cause is the code, the settings or the packages, not one rank's data."
         )
-    if _not_about_data(one) or from_package:
+    if _not_about_data(one) or (from_package and not _worked_before(one, log)):
         return False, (
             "The log has it from this rank only. The message is about the code, the model, the settings or the "
             "packages, not about one rank's data: the others may have failed in the same place without printing it."

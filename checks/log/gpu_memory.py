@@ -18,6 +18,7 @@ from .inference import SHARE
 _ALLOCATOR = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 _TROUBLE = "https://github.com/huggingface/accelerate/blob/main/docs/source/basic_tutorials/troubleshooting.md"
 _SMALL_SHARE = 0.05  # of the GPU: what other processes hold does not explain the failure
+_MINOR_SHARE = 0.25  # likewise: it adds to the failure, which the place of the failure explains better
 _MOST_OF_GPU = 0.5
 _RANK_CONTEXT = 2.5  # GiB: what a process holds that opened a GPU only by mistake
 _REAL = 1024.0  # GiB: no GPU has more
@@ -90,7 +91,7 @@ def _taken(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
         return None
     if len(others) > 1 and max(one.held for one in others) <= _RANK_CONTEXT and held >= (read.tried or 0.0):
         return _opened_by_ranks(others, held)
-    if held < _SMALL_SHARE * read.total:
+    if held < _MINOR_SHARE * read.total:
         return None
     most = max(others, key=lambda one: one.held)
     this = f", this one {own}" if own else ""
@@ -106,6 +107,20 @@ def _taken(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
             else "The GPU is shared: what it holds is missing here."
         ),
         (_APART, _OTHERS, _OWN_GPU) if filled else (_OTHERS, _OWN_GPU, _SMALLER),
+    )
+
+
+def _held_beside(line: str) -> str:
+    """Return a sentence about other processes that hold a minor part of the GPU; empty if there is none."""
+    read = read_numbers(line)
+    others, _ = _others(read)
+    held = sum(one.held for one in others)
+    if not others or not read.total or not _SMALL_SHARE <= held / read.total < _MINOR_SHARE:
+        return ""
+    most = max(others, key=lambda one: one.held)
+    return (
+        f" In addition, another process (pid {most.pid}) holds {most.text} of the GPU's {read.total:.2f} GiB: "
+        "nvidia-smi lists it."
     )
 
 
@@ -252,6 +267,20 @@ _BESIDE = (
 )
 
 ROWS = (
+    Row("log_xla_memory_full", "root", "cuda",
+        r"Ran out of memory in memory space (?P<space>\w+)|RESOURCE_EXHAUSTED: .{0,80}?(?:[Oo]ut of memory|"
+        r"[Ff]ailed to allocate)",
+        ("RuntimeError: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 100.38G of 31.75G "
+         "hbm. Exceeded hbm capacity by 68.63G.",
+         "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 10737418240 "
+         "bytes."),
+        "the accelerator's memory is full (reported by XLA)",
+        "XLA plans the memory of a whole compiled step: weights, gradients, optimizer states and activations of one "
+        "rank do not fit. JAX also reserves 75 % of a GPU when it starts, which other processes then lack.",
+        (Fix("Use a smaller micro-batch, shorter sequences or recomputation, or shard the model over more devices."),
+         Fix("With JAX on a shared GPU: let it take memory as needed.",
+             ("export XLA_PYTHON_CLIENT_PREALLOCATE=false", "nvidia-smi"))),
+        "https://docs.jax.dev/en/latest/gpu_memory_allocation.html"),
     Row("log_gpu_memory_taken", "root", "cuda",
         # In a container NVML reports the host's pids, so torch lists its own process as another one: only a second one
         # is really another process (c10/cuda/CUDACachingAllocator.cpp, reportProcessMemoryInfo).
@@ -269,7 +298,8 @@ ROWS = (
         (_OTHERS, Fix("If it is a rank of this run, give each rank its own GPU.",
                       ("mgpu doctor --script train.py",)), _SMALLER),
         "https://github.com/pytorch/pytorch/issues/126510",
-        summary="A GPU's memory is full, and another process uses part of it.", explain=_taken, cases=_BESIDE),
+        summary="A GPU's memory is full, and another process uses part of it.", explain=_taken, cases=_BESIDE,
+        remark=_held_beside),
     Row("log_gpu_memory_full", "root", "cuda",
         r"^(?!.*this process has.* Process \d+ has|.*Process \d+ has.*(?:this process has| Process \d+ has))"
         r"(?!.*(?:cumem_allocator|on a different rank|RayTaskError\(OutOfMemoryError\): ray::)).*"
@@ -293,7 +323,7 @@ ROWS = (
         (_SMALLER, _SHARD, _OTHERS,
          Fix("If much is reserved but unallocated, let the allocator join segments.",
              ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",))),
-        _TROUBLE, cases=_CASES),
+        _TROUBLE, because_of=("log_gpu_memory_taken",), cases=_CASES),
 )
 # fmt: on
 

@@ -9,7 +9,7 @@ from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from ._first_exchange_cases import ENGINE_SHARES_GPU, SEGMENT_REFUSED
-from ._start_cases import CONTAINER_NETWORKS
+from ._start_cases import CONTAINER_NETWORKS, LINK_LOCAL
 from .reinforcement import SEPARATE_GPUS, explain_shared_gpu
 
 _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -177,7 +177,7 @@ ROWS = (
         (Fix("Set the interface that connects the nodes.",
              ("ip -br addr", "export NCCL_SOCKET_IFNAME=IFACE", "mgpu doctor --only network")),
          Fix("Open the ports between the nodes.", ("sysctl net.ipv4.ip_local_port_range",), who="admin")),
-        "https://github.com/NVIDIA/nccl/issues/1105"),
+        "https://github.com/NVIDIA/nccl/issues/1105", cases=(LINK_LOCAL,)),
     Row("log_pci_tree_hidden", "root", "nccl", r"Could not find real path of /sys/class/pci_bus",
         ("graph/xml.cc:332 NCCL WARN Could not find real path of /sys/class/pci_bus/0000:21/../../0000:21:00.0",),
         "NCCL cannot find the GPUs in /sys",

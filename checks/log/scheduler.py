@@ -202,7 +202,7 @@ ROWS = (
         "Lightning runs in a Slurm job without srun: it waits for ranks that were never started",
         "It detects Slurm's variables and expects one task per GPU. Without srun there is only one.",
         Fix("Start it with srun, or unset the variables for an interactive run.",
-            ("srun python train.py", "SLURM_JOB_NAME=bash python train.py")), _LIGHTNING),
+            ("srun python train.py", "SLURM_JOB_NAME=bash python train.py")), _LIGHTNING, tags=("last_lines",)),
     Row("log_container_killed_for_memory", "root", "scheduler",
         r"\bOOMKilled\b(?!\"?: ?false)|[Tt]he node was low on resource: memory",
         ("    Reason:       OOMKilled",

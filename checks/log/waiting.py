@@ -169,6 +169,15 @@ ROWS = (
         "the connection (gloo) to another rank was lost",
         "The process at the other end exited. That rank has the cause.", _FIRST, _GLOO,
         because_of=("run_rank_left_early",)),
+    Row("log_gloo_uv_aborted", "root", "network", r"gloo/transport/uv/\S+ (?P<call>uv_\w+): (?P<why>.{1,80})",
+        ("[/Users/runner/work/pytorch/third_party/gloo/gloo/transport/uv/libuv.h:596] uv_accept: invalid argument",),
+        "gloo's transport for macOS and Windows aborted a rank: {call}: {why}",
+        "gloo ends the process if a call of its network library (libuv) fails. A firewall, a VPN or the interface that "
+        "gloo selected causes that, or a bug of this release. It is not in the training code.",
+        Fix("Bind gloo to the loopback interface if all ranks are on this machine, or change the release of torch.",
+            ("export GLOO_SOCKET_IFNAME=lo0", "pip install --upgrade torch")),
+        "https://github.com/pytorch/gloo/blob/main/gloo/transport/uv/libuv.h",
+        summary="gloo's transport for macOS and Windows aborted a rank."),
     Row("log_gloo_interface_missing", "root", "network",
         r"GlooDeviceFactory::make\w+\(\): |Unable to find address for|"
         r"makeDeviceFor(?:Interface|Hostname)\(\): unsupported gloo device|"

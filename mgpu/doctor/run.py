@@ -159,7 +159,7 @@ def _of_files(request: Request) -> Snapshot:
         paths = [Path(name) for name in request.log]
         of_run = run_log.parts(paths[0]) if len(paths) == 1 and paths[0].is_dir() else []  # a run's folder
         paths = of_run or paths
-        log = read.read_logs(paths, one_stream=bool(of_run))
+        log = read.read_logs(paths, one_stream=bool(of_run), last_run=not of_run)
         snapshot = replace(snapshot, log=log, hang=None if log.finished else _hang_beside(paths))
     return snapshot
 

@@ -17,7 +17,7 @@ from mgpu.text import counted, listed, plural
 if TYPE_CHECKING:
     from mgpu.engine import Outcome
     from mgpu.engine.root_cause import Cause, Verdict
-    from mgpu.report.json_types import CauseEntry, EndedRankEntry, EndingEntry, FailedRankEntry, Triage
+    from mgpu.report.json_types import CauseEntry, EndedRankEntry, EndingEntry, FailedRankEntry, LogEntry, Triage
     from mgpu.snapshot import EndedRank, FailedRank, Log, Run, Snapshot, UncaughtException
 
 _LABEL = 15
@@ -33,7 +33,17 @@ def triage_document(verdict: Verdict, log: Log | None, run: Run | None) -> Triag
         "first_failure": _first_failure(verdict.first, log, run),
         "probable_cause": _cause(verdict.first, log) if verdict.first else None,
         "secondary": [_cause(cause, None) for cause in verdict.others[:_SECONDARY]],
-        "log": None if log is None else {"files": list(log.files), "lines": log.lines, "bytes": log.size_bytes},
+        "log": None if log is None else _log(log),
+    }
+
+
+def _log(log: Log) -> LogEntry:
+    last = log.last_run
+    return {
+        "files": list(log.files),
+        "lines": log.lines,
+        "bytes": log.size_bytes,
+        "last_run": {"line": last.line, "earlier": last.earlier} if last else None,
     }
 
 
@@ -263,7 +273,7 @@ def report_of_logs(
     where = log.files[0] if number == 1 else f"{number} logs"
     rank_count = f", {len(log.ranks)} ranks" if len(log.ranks) > 1 else ""
     head = f"mgpu doctor on {where}: {log.lines:,} {plural(log.lines, 'line')}{rank_count}"
-    report: list[Line] = screen.paragraph(head, style="bold")
+    report: list[Line] = [*screen.paragraph(head, style="bold"), *_last_run(log, screen)]
     signatures = sum(outcome.check.area == "log" for outcome in outcomes)
     if chosen.first is None:
         return [*report, [], *_without_cause(log, signatures, screen)]
@@ -282,6 +292,14 @@ def report_of_logs(
     if more and not verbose:
         report += [[], *screen.paragraph(f"{more} more: add -v")]
     return [*report, [], [(f"Explain:  mgpu doctor --explain {chosen.first.id}", "")]]
+
+
+def _last_run(log: Log, screen: Screen) -> list[Line]:
+    """Return which of several runs in one file the report is about."""
+    if not (last := log.last_run):
+        return []
+    before = f"{counted(last.earlier, 'earlier run')} before line {last.line:,}"
+    return screen.paragraph(f"The log has {before}. This report is about the last run, from that line on.")
 
 
 def ending_entry(log: Log | None, outcomes: Sequence[Outcome]) -> EndingEntry:

@@ -244,12 +244,20 @@ class EndedRankEntry(TypedDict):
     peak_reserved: Annotated[Bytes, "by torch on its GPU"]
 
 
+class LastRunEntry(TypedDict):
+    """Where the last one of several runs begins that were appended to one file. Only that run is judged."""
+
+    line: Count
+    earlier: Annotated[Count, "runs before it"]
+
+
 class LogEntry(TypedDict):
     """The log that was read."""
 
     files: list[str]
     lines: Count
     bytes: Count
+    last_run: Annotated[LastRunEntry | None, "null: the file has only one run"]
 
 
 class EndingEntry(TypedDict):

@@ -96,6 +96,7 @@ from mgpu.snapshot.run_facts import (
     Exchange,
     FailedRank,
     GpuWork,
+    LastRun,
     LastStep,
     Log,
     LoneWork,

@@ -58,6 +58,7 @@ class UncaughtException:
     direct: bool = False  # raised from `cause`, which Python calls its direct cause
     raised_in: Text | None = None  # the deepest frame outside of Python itself: "deepspeed/runtime/engine.py in step"
     frames: tuple[Text, ...] = ()  # all such frames, in the same form, the deepest last
+    says_more: Text | None = None  # another line near the end of the log that contains the message, and more
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class LoneWork:
 
 @dataclass(frozen=True)
 class LastStep:
-    """The last counter before the first rank reported that it had waited without success."""
+    """The last counter before the first rank reported that it had waited without success, or before an exception."""
 
     text: Text
     file: Text
@@ -194,6 +195,14 @@ class Pace:
 
 
 @dataclass(frozen=True)
+class LastRun:
+    """Where the last one of several runs begins that were appended to one file."""
+
+    line: int  # number of its first line
+    earlier: int  # number of runs before it
+
+
+@dataclass(frozen=True)
 class Log:
     """Errors and other findings in the logs of one run."""
 
@@ -210,7 +219,8 @@ class Log:
     finished: Text | None = None  # the line that shows a good end; None: there is none, or an error came after it
     failed: Text | None = None  # the first line that reports a failed rank, task or job
     lone_work: LoneWork | None = None
-    last_step: LastStep | None = None
+    last_step: LastStep | None = None  # before the first timeout
+    reached: LastStep | None = None  # before the first uncaught exception, if it is near the end of its only file
     shows: tuple[Circumstance, ...] = ()
     # What the output showed last before a process was killed or got no memory: save, data, download, load,
     # evaluate, offload (DeepSpeed sets up), train; None: nothing of this kind, or none was killed
@@ -218,6 +228,7 @@ class Log:
     own_error: OwnError | None = None
     stacks: tuple[PrintedStack, ...] = ()
     cut: tuple[CutTraceback, ...] = ()
+    last_run: LastRun | None = None  # all other facts are of this run; None: the file has only one
 
 
 # fmt: off

@@ -67,7 +67,7 @@ _EXIT = re.compile(
     r"\bState\s*[:=]\s*(?:FAILED|OUT_OF_MEMORY|TIMEOUT|CANCELLED|NODE_FAIL|PREEMPTED)\b|"
     r"\bJobState=(?:FAILED|OUT_OF_ME|TIMEOUT)|"
     r"^(?:Terminated|Killed|Aborted)(?: \(core dumped\))?$|\bJob '?\S+'? (?:has )?failed\b|"
-    r"^make: \*\*\* .* Error \d|^=+ (?:.* )?\d+ failed\b|^FAILED \(\w+=\d"
+    r"^make: \*\*\* .* Error \d|^=+ (?:.* )?\d+ failed\b|^FAILED \(\w+=\d|^Killing subprocess \d"  # DeepSpeed
 )
 _RESTART = re.compile(
     r"will restart worker group|[Rr]e-?start(?:ing|ed)\b|[Rr]elaunch|[Rr]e-?spawn|[Rr]e-?queue|restart_count=[1-9]|"
@@ -88,13 +88,13 @@ _TEXTS = (
     "killed", "aborted", "exitedwith", "make:***", "restart", "relaunch",
     "respawn", "requeue", "closingsignalsig", "resum",
     "continuingtraining", "loadingcheckpoint", "loadedcheckpoint", "attempt", "recovered", "jobstate",
-    "shutdowncomplete", "exitsuccess",
+    "shutdowncomplete", "exitsuccess", "killingsubprocess",
 )
 _WORDS = (
     "train_runtime", "stopped:", "complete", "finished", "succe", "done", "passed", "exit", "return", "metrics",
     "time", "model", "checkpoint", "weights", "adapter", "restart", "relaunch", "spawn", "queue", "signal", "resum",
     "continuing", "attempt", "recovered", "state", "shutdown", "terminated", "killed", "aborted", "failed", "make:",
-    "ended",
+    "ended", "subprocess",
 )
 # fmt: on
 _OF_ENDS = [end.pattern for end in GOOD_ENDS]
@@ -130,6 +130,7 @@ class Course:
         self.ends: list[Event] = []
         self.exits: list[Event] = []  # reports that a rank, task, container or job failed
         self.announced = Announced()
+        self.lines = 0  # number of the last one, once the file is finished
         self._counters: dict[tuple[object, str, object], float] = {}
         self._from = 0  # line of the latest error or end; 0: none
         self._steps_since = self._lines_since = 0
@@ -171,6 +172,7 @@ class Course:
 
     def finish(self, lines: int, tail: str) -> None:
         """Use the log's last lines, and drop the ends that are too far from them: `lines` is the last one's number."""
+        self.lines = lines
         known = any(end.sure and lines - end.line < _LAST_LINES for end in self.ends)
         if not known and (step := last_step(tail, self.announced)):
             self.ends.append(Event(lines, shown_text(step), sure=True))

@@ -82,8 +82,9 @@ GOOD_ENDS = (
     GoodEnd(r"\bFinal remote sync successful",
             ("Final remote sync successful.",),
             "https://github.com/mlfoundations/open_clip/blob/main/src/open_clip_train/main.py"),
-    GoodEnd(r"\bTraining time:? \d+(?:\.\d+)? ?(?:s|sec|m|min|h)|\bTraining time:? (?:\d+ days?, )?\d+:\d\d",
-            ("Training time 3:12:01", "Training time: 812.35s"),
+    GoodEnd(r"\bTraining time:? \d+(?:\.\d+)? ?(?:s|sec|m|min|h)|"
+            r"\bTraining (?:time:?|took) (?:\d+ days?, )?\d+:\d\d",
+            ("Training time 3:12:01", "Training time: 812.35s", "Training took 01:45:11.12"),
             "https://github.com/facebookresearch/mae/blob/main/main_pretrain.py"),
     GoodEnd(r"\bTraining completed after \d+ iterations at|\bTrial \S+ completed after \d+ iterations at",
             ("Training completed after 10 iterations at 2026-11-21 10:12:09. Total running time: 3min 2s",

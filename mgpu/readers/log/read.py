@@ -13,7 +13,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mgpu.readers.log import code_rows, course, handled_exceptions, last_step, lone_work, prefilter, stalls, survival
+from mgpu.readers.log import (
+    code_rows,
+    course,
+    handled_exceptions,
+    last_step,
+    lone_work,
+    plain,
+    prefilter,
+    several_runs,
+    stalls,
+    survival,
+)
 from mgpu.readers.log.course import Course
 from mgpu.readers.log.last_words import last_words, last_work
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
@@ -33,6 +44,7 @@ from mgpu.snapshot import (
     Circumstance,
     CutTraceback,
     FailedRank,
+    LastRun,
     LastStep,
     Log,
     PrintedStack,
@@ -41,7 +53,6 @@ from mgpu.snapshot import (
     UncaughtException,
 )
 
-_QUOTES = {"\u2018": b"'", "\u2019": b"'", "\u201c": b'"', "\u201d": b'"'}  # as web pages and mail programs change them
 _SHAPES_BYTES = 24 << 20  # of remembered shapes; then all are dropped and checked again
 _MANY = 200  # new shapes in a piece; above that, their words are checked first
 _ENOUGH = 2000  # searched lines per shape; later ones are not counted
@@ -72,22 +83,32 @@ class _Found:
 
 
 def read_logs(
-    paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_stream: bool = False, failed: bool = False
+    paths: Sequence[Path],
+    signatures: Sequence[Row] | None = None,
+    *,
+    one_stream: bool = False,
+    failed: bool = False,
+    last_run: bool = False,
 ) -> Log:
     """Return the fact `log` of one run, from one file or one per rank; "-" is stdin.
 
-    `one_stream`: the files are parts of one output, not one per rank. `failed`: the run is known to have failed. Raises
-    MgpuError for a file that cannot be read, or is not text.
+    `one_stream`: the files are parts of one output, not one per rank. `failed`: the run is known to have failed.
+    `last_run`: several runs may have been appended to a single file, of which the last one is read. Raises MgpuError
+    for a file that cannot be read, or is not text.
     """
     wanted = known_signatures() if signatures is None else Signatures(signatures)
     found, size, lines, courses = _Found(), 0, 0, list[Course]()
     alone = one_stream or len(paths) == 1  # else one file per rank
+    start: LastRun | None = None
     for path in paths:
         courses += [] if one_stream and courses else [Course()]
         with open_log(path) as (stream, year):
             rank, before = None if alone else rank_in_name(path), lines if one_stream else 0
             one = _File(str(path), wanted, found, year, rank, courses, before)
-            one.take_all(pieces(stream, str(path), one.skip))
+            parts = pieces(stream, str(path), one.skip)
+            if last_run and len(paths) == 1:
+                start, parts = several_runs.of_last_run(path, parts)
+            one.take_all(parts, start.line if start else 1)
         size, lines = size + one.size, lines + one.lines
         _add_fallen(found.fallen, one.tables.ranks() or one.tables.failed_tasks())
     code_rows.add_matches(found.raised, found.seen, found.latest, wanted)
@@ -107,6 +128,7 @@ def read_logs(
         shows=tuple(found.shows.values()),
         last_work=last_work(one.tail()) if alone else None,
         stacks=tuple(found.stacks),
+        last_run=start,
     )
     raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
     log = settle(replace(log, raised=raised, cut=tuple(found.cut)), found.latest, courses, wanted, failed=failed)
@@ -156,10 +178,15 @@ class _File:
         """Count bytes of a very long line that are not read."""
         self.size += number
 
-    def take_all(self, pieces: Iterable[bytes]) -> None:
-        """Process the whole file."""
+    def take_all(self, pieces: Iterable[bytes], first: int = 1) -> None:
+        """Process the file from this line on. The lines before it are only counted."""
         for piece in pieces:
-            self.take(piece)
+            at = 0
+            while self.lines < first - 1 and (end := piece.find(b"\n", at) + 1):
+                at, self.lines = end, self.lines + 1
+            self.skip(at)
+            if at < len(piece):
+                self.take(piece[at:])
         self.end()
 
     def take(self, piece: bytes) -> None:
@@ -168,7 +195,7 @@ class _File:
         if self.pieces % _LOOK_FOR_RANKS == 0 or self.pieces < _LOOK_FOR_RANKS:
             self.found.ranks.update(map(int, _PREFIX.findall(piece)))
         self.pieces += 1
-        piece = _plain(piece)
+        piece = plain.text(piece)
         self.course.announced.take_bars(piece)
         shapes = prefilter.shape(piece).split(b"\n")
         if self.labelled is None:
@@ -183,7 +210,7 @@ class _File:
                 spot = bisect.bisect_left(hot, place)
                 until = hot[spot] if spot < len(hot) else len(shapes)
                 if self.course.watching and until > place:
-                    lines = lines or _lines(piece)
+                    lines = lines or plain.lines(piece)
                     self._skim(lines, shapes, range(place, until), numbers)
                 if spot == len(hot):
                     break
@@ -192,7 +219,7 @@ class _File:
                 break
             if place >= len(shapes):
                 break
-            lines = lines or _lines(piece)
+            lines = lines or plain.lines(piece)
             number = self.lines + numbers.line_number(place)
             if not self._timed_out and lone_work.TIMED_OUT.search(lines[place]):
                 self._time_out(lines, place, numbers)
@@ -225,7 +252,7 @@ class _File:
         fresh -= self._boring
         fresh -= self._worth.keys()
         if len(fresh) > _MANY:
-            lines = _lines(piece)
+            lines = plain.lines(piece)
             examples = {shape: line for shape, line in zip(shapes, lines, strict=True) if shape in fresh}
             candidates = self.signatures.with_known_words(examples)
             self._remember(fresh - candidates)
@@ -372,21 +399,3 @@ class _File:
                 self.found.raised[key] = replace(one, after=after)
                 continue
             self.found.raised[key] = joined(old, one, after)
-
-
-_ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
-
-
-def _plain(piece: bytes) -> bytes:
-    """Return a piece with normal line ends and straight quotes, without colors, which can be within words."""
-    if b"\r\n" in piece:
-        piece = piece.replace(b"\r\n", b"\n")
-    if b"\xe2\x80" in piece:
-        for curly, straight in _QUOTES.items():
-            piece = piece.replace(curly.encode(), straight)
-    return _ESCAPES.sub(b"", piece) if b"\x1b" in piece else piece
-
-
-def _lines(piece: bytes) -> list[bytes]:
-    """Return the lines of a piece, also split at carriage returns, which progress bars use."""
-    return piece.replace(b"\r", b"\n").split(b"\n")

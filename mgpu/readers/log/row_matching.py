@@ -41,6 +41,8 @@ class Signatures:
         self._compiled: dict[str, re.Pattern[str]] = {}
         self.roles = {row.id: row.role for row in rows}
         self.before_ranks = {row.id for row in rows if "before_ranks" in row.tags}
+        self.of_store = {row.id for row in rows if row.effect_of == "store_exit"}
+        self.last_lines = {row.id for row in rows if "last_lines" in row.tags}
         self.exit_only = {row.id for row in rows if "exit_only" in row.tags}
         family = _family()
         connections, others = family.KINDS_OF_CONNECTIONS, family.KINDS_OF_OTHERS

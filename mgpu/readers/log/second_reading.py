@@ -1,4 +1,7 @@
-"""Which row does a message match that a person wrapped, cut or typed when they pasted it?
+"""What does the end of a log show that its lines one by one do not?
+
+Which row does a message match that a person wrapped, cut or typed when they pasted it? Which other line has the message
+of an exception, and more?
 
 Only logs in which nothing else explains the end are read again. A wrapped message must match a row across its line
 breaks. A typed or cut one must have the words of a row's sample, in their order, with at most two typing mistakes.
@@ -12,10 +15,11 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
 
+from mgpu.readers.log import last_step
 from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.row_matching import Signatures, signature_rows
-from mgpu.snapshot import Log, SignatureMatch, UncaughtException
+from mgpu.snapshot import LastStep, Log, SignatureMatch, UncaughtException
 
 _EXCERPT_LINES = 60  # a longer log was not typed or wrapped by hand
 _WRAPPED_AT = 50  # characters of the shortest line that a terminal or a person breaks
@@ -25,6 +29,9 @@ _TYPE = re.compile(r"^\W*(?:[\w.]*(?:Error|Exception)) ?: ")
 _FEWEST_WORDS, _FEWEST_LETTERS = 4, 24
 _CUT_WORDS = 6  # of a message that is cut before its end
 _MISTAKES = 2
+_FEWEST, _MOST = 2, 10  # words of a message that another line can contain
+_MORE = 8  # characters that it must have besides
+_CODE = re.compile(r"^(?:raise |assert |return |logg?(?:er|ing)?\.|print\(|warnings\.)|\bFile \"")
 _LONG_WORD, _ALIKE = 5, 0.8  # shorter words must be equal; similarity of longer ones
 
 
@@ -33,8 +40,35 @@ def read_end(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
 
     `tail`: the end of that file. `lines`: how many it has.
     """
-    log = _read_again(log, tail, signatures)
+    log = replace(_read_again(_with_details(log, tail), tail, signatures), reached=_reached(log, tail, lines))
     return replace(log, own_error=own_error(tail, log, lines))
+
+
+def _reached(log: Log, tail: str, lines: int) -> LastStep | None:
+    """Return the last step before the first exception that ended the run; None if there was none, or only one."""
+    first = min((one.line for one in log.raised if not one.caught), default=None)
+    if first is None:
+        return None
+    text = tail.removesuffix("\n").split("\n")
+    numbered = [(number, part) for number, line in enumerate(text, lines - len(text) + 1) for part in line.split("\r")]
+    step = last_step.find([(number, part.encode()) for number, part in numbered if number < first], log.files[-1])
+    return step if step and step.at > 1 and not step.inner else None
+
+
+def _with_details(log: Log, tail: str) -> Log:
+    """Return the log in which exceptions have the line that a program printed about the same, with more in it."""
+    wanted = [one for one in log.raised if not one.caught and _FEWEST <= len(one.message.split()) <= _MOST]
+    if not wanted:
+        return log
+    lines = [text for line in tail.split("\n") if (text := parse_line(line).text.strip()) and not _CODE.search(text)]
+
+    def more(one: UncaughtException) -> UncaughtException:
+        said = one.message.rstrip(" .!:").lower()
+        found = (line for line in lines if said in line.lower() and len(line) > len(one.message) + _MORE)
+        line = next((line for line in found if not line.startswith(one.type.rpartition(".")[2])), None)
+        return replace(one, says_more=shown_text(line)) if line and one.type not in line else one
+
+    return replace(log, raised=tuple(more(one) if one in wanted else one for one in log.raised))
 
 
 def _read_again(log: Log, tail: str, signatures: Signatures) -> Log:

@@ -22,6 +22,8 @@ _STEPS_OF_ANY = 10
 _STEPS_SURE = 50
 _LINES_TO_END = 30  # between an exception and an end that is not one a batch script printed after a failure
 _LINES_OF_RESTART = 200  # between a launcher's report of a restart and the last rank's report that it failed
+_LAST_LINES = 10  # that a rank and its launcher print after what a rank says before it waits
+_WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
 # Generated text, samples of a data set and results of an evaluation quote errors.
 _QUOTES = re.compile(
@@ -54,6 +56,8 @@ class Found:
     before_ranks: bool = False  # of what prepares the run, which can go on without it
     exit_only: bool = False  # reports that a rank failed, but not why
     echo: bool = False  # a connection that closed, as also at the good end of a run
+    of_store: bool = False  # the connection to the store closed, as also when rank 0 is the first to end
+    last_lines: bool = False  # stopped the run only if little follows it
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,8 @@ def _later(one: Found, other: Found) -> bool:
 
 def _how(one: Found, course: Course) -> Survived:
     after = [step for step in course.steps if step.line > one.line]
+    if one.last_lines and course.lines - one.line > _LAST_LINES:
+        return Survived.SURELY
     restart = next((event.line for event in course.restarts if event.line > one.line), None)
     if restart is not None and sum(step.line > restart for step in after) >= _STEPS_OF_RANK:
         return Survived.SURELY
@@ -158,6 +164,8 @@ def settle(
     gone = survived(found, courses, failed=failed)
     caught = {key_of(one) for one in log.raised if one.caught}
     bad = [one for key, one in found.items() if key not in gone and key not in caught]
+    if not failed and not exits and _only_store_closed(log, bad):
+        gone, bad = gone | {key for key, one in found.items() if one.of_store}, []
     end = None if failed else good_end(courses, bad)
     if end:
         gone |= {key for key, one in found.items() if one.echo}
@@ -169,6 +177,15 @@ def settle(
         finished=end.text if end else None,
         failed=exits[0].text if failed and exits else None,
     )
+
+
+def _only_store_closed(log: Log, bad: Sequence[Found]) -> bool:
+    """Whether the only error of a long log is a closed store, which ranks also report while they shut down.
+
+    If the run had failed, its whole output would have an exception, or the launcher's report.
+    """
+    unended = [one for one in log.raised if not one.caught and not one.bare]
+    return bool(bad) and all(one.of_store for one in bad) and not unended and log.lines > _WHOLE_LOG
 
 
 def without_uncertain(log: Log, signatures: Signatures) -> tuple[UncaughtException, ...]:
@@ -206,6 +223,8 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             before_ranks=name in signatures.before_ranks,
             exit_only=name in signatures.exit_only,
             echo=name in signatures.echoes and not with_it,
+            of_store=name in signatures.of_store and not with_it,
+            last_lines=name in signatures.last_lines,
         )
     return found
 

@@ -1,0 +1,160 @@
+"""Where does the last run begin in a file to which several were appended?
+
+A nohup.out, a log that a script opens with `>>`, or the output of a requeued Slurm job has all attempts; the last one
+counts. A run begins where the first lines of the file are printed again after the end of the run before: after what
+only a launcher or Slurm prints at the end of the whole run, or, in the output of one process, after an exception.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mgpu.readers.log.opening import open_log, pieces
+from mgpu.snapshot import LastRun
+
+_HEAD_LINES = 40  # in which the lines are looked for that a run prints first
+_HEAD = 8  # of these lines
+_FIRST = 3  # one of the first so many must be the first that is printed again
+_NEAR = 60  # lines in which a second one must follow
+_KEPT = 64 << 20  # bytes of what cannot be read twice
+_NOHUP = re.compile(rb"^nohup: (?:ignoring input|redirecting stderr)", re.M)
+# The whole run has ended: the launcher of a node raises this when it has stopped its ranks, and Slurm ends all tasks.
+_END_OF_RUN = re.compile(
+    rb"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) [\d.]+ ON|^(?:\S+\.)?ChildFailedError\b|exits with return code = -?\d|"
+    rb"^subprocess\.CalledProcessError: Command '\[?'?\S*(?:python[\d.]*|torchrun|accelerate|deepspeed)\b|"
+    rb"^srun: Terminating",
+    re.M,
+)
+_END_OF_PROCESS = re.compile(
+    rb"^(?:[A-Za-z_]\w*\.)*(?:\w+(?:Error|Exception|Interrupt)|KeyboardInterrupt)\b(?:: |$)|"
+    rb"^\S+: error: (?:argument |unrecognized |the following |ambiguous )|"
+    rb"^(?:Killed|Terminated|Aborted|Segmentation fault)\b",
+    re.M,
+)
+_SEVERAL_PROCESSES = re.compile(
+    rb"torch/distributed/(?:run|launch|elastic)|torch\.distributed\.(?:run|launch|elastic)|\btorchrun\b|\[rank\d|"
+    rb"accelerate[./](?:commands[./])?launch|deepspeed/launcher|\[launch\.py|\[runner\.py|\bsrun: |\bmpirun\b|"
+    rb"multiprocessing/spawn\.py|ProcessRaisedException|\(\w+ pid=\d"
+)
+_ERROR = re.compile(rb"Traceback|\w(?:Error|Exception)\b|\berror:|^usage:", re.I)
+_PROGRESS = re.compile(rb"%\||it/s|s/it|\bepoch\b|\bstep\b|\biter", re.I)
+_WORD = re.compile(rb"[A-Za-z]{3,}")
+_PARTS = re.compile(
+    rb"(?P<number>0x[0-9a-fA-F]+|\d+)|(?P<space>[ \t]+)|(?P<frame>[-=+|*_.]{2,})|"
+    rb"(?P<date>\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b)|.",
+    re.S,
+)
+_ANY = {"number": rb"(?:0x[0-9a-fA-F]+|\d+)", "space": rb"[ \t]+", "frame": rb"[-=+|*_.]+", "date": rb"\w{3}"}
+
+
+@dataclass
+class _Marks:
+    """What a file shows of its runs, as (line, place in the head) and lines."""
+
+    heads: list[tuple[int, int]]
+    ends: list[int]
+    ends_of_processes: list[int]
+    nohups: list[int]
+    several: bool = False
+
+
+def of_last_run(path: Path, parts: Iterator[bytes]) -> tuple[LastRun | None, Iterator[bytes]]:
+    """Return where the last run begins, and all parts of the file; None if it has only one run.
+
+    A file is read twice. What can be read only once (stdin, a pipe) is kept in memory; if it is larger than 64 MiB, it
+    counts as one run.
+    """
+    if _is_regular(path):
+        with open_log(path) as (stream, _):
+            return _last(pieces(stream, str(path), lambda _: None)), parts
+    kept, size = list[bytes](), 0
+    for part in parts:
+        kept.append(part)
+        size += len(part)
+        if size > _KEPT:
+            return None, itertools.chain(kept, parts)
+    return _last(kept), iter(kept)
+
+
+def _is_regular(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _last(parts: Iterable[bytes]) -> LastRun | None:
+    marks = _marks(parts)
+    begins = sorted({*marks.nohups[1:], *_begins(marks)})
+    return LastRun(begins[-1], len(begins)) if begins else None
+
+
+def _marks(parts: Iterable[bytes]) -> _Marks:
+    marks = _Marks([], [], [], [])
+    head: list[re.Pattern[bytes]] | None = None
+    before = 0  # lines
+    for part in parts:
+        part = part.replace(b"\r\n", b"\n")
+        if head is None:
+            head = [re.compile(rb"^" + line + rb"\s*$", re.M) for line in _head(part)]
+        lines = _Lines(part, before)
+        marks.ends += lines.of(_END_OF_RUN)
+        marks.ends_of_processes += lines.of(_END_OF_PROCESS)
+        marks.nohups += lines.of(_NOHUP)
+        marks.several = marks.several or bool(_SEVERAL_PROCESSES.search(part))
+        marks.heads += [(line, place) for place, pattern in enumerate(head) for line in lines.of(pattern)]
+        before += part.count(b"\n")
+    marks.heads.sort()
+    return marks
+
+
+class _Lines:
+    """The numbers of the lines of a part that match, counted from the beginning of the file."""
+
+    def __init__(self, part: bytes, before: int) -> None:
+        self._part, self._before = part, before
+
+    def of(self, pattern: re.Pattern[bytes]) -> Iterator[int]:
+        at, number = 0, self._before + 1
+        for found in pattern.finditer(self._part):
+            number += self._part.count(b"\n", at, found.start())
+            at = found.start()
+            yield number
+
+
+def _head(part: bytes) -> list[bytes]:
+    """Return patterns for the first lines with words, up to the first error."""
+    found: list[bytes] = []
+    for line in part.split(b"\n", _HEAD_LINES)[:_HEAD_LINES]:
+        line = line.strip()[:400]
+        if (_ERROR.search(line) and found) or len(found) == _HEAD:
+            break
+        if len(_WORD.findall(line)) < 2 or _PROGRESS.search(line) or _NOHUP.match(line):
+            continue
+        pattern = b"".join(_ANY.get(one.lastgroup or "") or re.escape(one[0]) for one in _PARTS.finditer(line))
+        if pattern not in found:
+            found.append(pattern)
+        if _ERROR.search(line):
+            break
+    return found
+
+
+def _begins(marks: _Marks) -> Iterator[int]:
+    """Yield the lines in which a run begins that is not the first."""
+    ends = marks.ends if marks.several else sorted({*marks.ends, *marks.ends_of_processes})
+    places = {place for _, place in marks.heads}
+    began = 0
+    for spot, (line, place) in enumerate(marks.heads):
+        if place >= _FIRST or not any(began < end < line for end in ends):
+            continue
+        with_it = {other for number, other in marks.heads[spot:] if number - line <= _NEAR}
+        alone = len(places) == 1
+        repeated = not marks.several and sum(began <= number < line and other == place for number, other in marks.heads)
+        if (len(with_it) > 1 or alone) and repeated in (False, 1):
+            yield line
+            began = line
