@@ -17,12 +17,18 @@ CELL = "/tmp/ipykernel_31/16552.py"
 INSTALLED = "/opt/env/lib/python3.11/site-packages"
 
 
-def traceback(error: str, *files: str, prefix: str = "") -> str:
-    """A traceback through these files; a name without a leading slash is in an installed package."""
+def traceback(error: str, *files: str, prefix: str = "", raised: bool = False) -> str:
+    """A traceback through these files; a name without a leading slash is in an installed package.
+
+    `raised`: the innermost line is a `raise`, not a call into compiled code.
+    """
     paths = [one if one.startswith("/") else f"{INSTALLED}/{one if '/' in one else f'{one}/core.py'}" for one in files]
     lines = ["Traceback (most recent call last):"]
     for path in paths:
-        lines += [f'  File "{path}", line 7, in run', "    call()"]
+        lines += [
+            f'  File "{path}", line 7, in run',
+            "    raise problem" if path is paths[-1] and raised else "    call()",
+        ]
     return "".join(f"{prefix}{line}\n" for line in (*lines, *error.split("\n")))
 
 
@@ -105,7 +111,9 @@ def explained(tmp_path: Path, text: str) -> tuple[str, str, str]:
 def test_the_traceback_decides(
     tmp_path: Path, error: str, files: tuple[str, ...], row: str, title: str, words: str
 ) -> None:
-    found, said, why = explained(tmp_path, traceback(error, *files))
+    found, said, why = explained(
+        tmp_path, traceback(error, *files, raised=" checked " in words or "message names" in words)
+    )
     assert found == row and title in said and words in why, (found, said, why)
 
 

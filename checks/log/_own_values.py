@@ -5,7 +5,6 @@ Python's message names the type of the failure, and the line of code the value.
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 from collections.abc import Callable
@@ -32,6 +31,8 @@ _CALL = re.compile(
     r"were) given"
     r"|missing (?P<count>\d+) required (?:positional|keyword-only) arguments?: (?P<missing>.+))"
 )
+_WORD = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_WORDS_OF_COMMAND = re.compile(rf"\[(?:(?:{_WORD.pattern})(?:, (?!\]))?)+\]")
 _PRINT = re.compile(r"print\(|\{|format\(")
 
 
@@ -237,18 +238,11 @@ def _empty(one: UncaughtException) -> Meaning | None:
             )
     elif short == "IndexError" and one.message.endswith("index out of range"):
         name = first_of_empty(code)
-    elif (
-        short == "StopIteration"
-        or "empty sequence" in one.message
-        or "empty list" in one.message
-        or ("expected a non-empty list" in one.message)
-    ):
-        found = re.search(rf"\b(?:next|max|min|cat|stack|concatenate|mean)\((?:iter\()?(?P<of>{NAME})", code)
+    elif re.search(r"empty (?:sequence|list)|expected a non-empty list", one.message):
+        found = re.search(rf"\b(?:max|min|cat|stack|concatenate|mean)\((?P<of>{NAME})", code)
         name = found["of"] if found else None
     if name is None:
         return None
-    if short == "StopIteration":
-        return _used_up(name, one)
     return Meaning(
         f"{name} is empty ({_at(one)})",
         "The line needs at least one item. Usually a folder, a pattern of file names, a filter, a split or a rank's "
@@ -349,7 +343,11 @@ def command(one: UncaughtException) -> Meaning | None:
     )
 
 
-def _used_up(name: str, one: UncaughtException) -> Meaning:
+def _used_up(one: UncaughtException) -> Meaning | None:
+    found = re.search(rf"\bnext\((?:iter\()?(?P<of>{NAME})", one.code or "")
+    if short_name(one.type) != "StopIteration" or not found:
+        return None
+    name = found["of"]
     return Meaning(
         f"{name} has no more items ({_at(one)})",
         "An iterator yields its data once. The loop asks for more steps than one pass of the data has on this rank, or "
@@ -366,13 +364,12 @@ def _used_up(name: str, one: UncaughtException) -> Meaning:
 
 def _as_typed(command: str) -> str:
     """Return a command as a shell reads it. subprocess shows one without a shell as a list."""
-    try:
-        words = ast.literal_eval(command) if command.startswith("[") else None
-    except (ValueError, SyntaxError):  # cut, or it contains paths and other objects
-        words = None
-    if isinstance(words, list) and all(isinstance(word, str) for word in words):
-        return shlex.join(words)
-    return re.sub(r"[\[\]',]", "", command) if command.startswith("[") else command
+    if not command.startswith("["):
+        return command
+    if not _WORDS_OF_COMMAND.fullmatch(command):  # it is cut, or contains paths and other objects
+        return re.sub(r"[\[\]',]", "", command)
+    words = [found[1:-1] for found in _WORD.findall(command)]
+    return shlex.join(re.sub(r"\\(['\"\\])", r"\1", word) for word in words)
 
 
 def _recursion(one: UncaughtException) -> Meaning | None:
@@ -388,4 +385,4 @@ def _recursion(one: UncaughtException) -> Meaning | None:
 
 
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (_key, _call, _not_json, lacks)
-_OF_OWN = (_none, _unpacked, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)
+_OF_OWN = (_none, _unpacked, _used_up, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)

@@ -64,13 +64,12 @@ ROWS = (
         (Fix("Install a compiler.", ("sudo apt-get install -y gcc g++", "conda install -c conda-forge gxx",
                                      "mgpu doctor --only compiler_missing_for_dynamo")), _WITHOUT), _TRITON),
     Row("log_triton_build_failed", "root", "library",
-        r"CalledProcessError: Command '\[?'?\S*(?:gcc|clang|cc|icx)\S*', '\S+/main\.c'",
-        ("torch._inductor.exc.InductorError: CalledProcessError: Command '['/usr/bin/gcc', '/tmp/tmpb/main.c', '-O3', "
-         "'-shared', '-o', '/tmp/tmpb/cuda_utils.so', '-lcuda', '-I/usr/include/python3.9']' returned non-zero exit "
-         "status 1.",),
+        r"CalledProcessError: Command '\[?'?\S*(?:gcc|clang|cc|icx)\S*', '\S+/main\.c'(?!.*(?:torchrun|accelerate))",
+        ("subprocess.CalledProcessError: Command '['/usr/bin/gcc', '/tmp/tmpb/main.c', '-O3', '-shared', '-fPIC', "
+         "'-o', '/tmp/tmpb/cuda_utils.so', '-lcuda', '-I/usr/include/python3.9'",),
         "the C compiler could not build Triton's helper module: probably Python's headers or libcuda.so are missing",
-        "Triton compiles a small C file for the driver and for each kernel. The compiler's own message is above the "
-        "traceback, or in the output of another rank.",
+        "Triton compiles a small C file for the driver and for each kernel. The compiler's own message is further "
+        "up, or in the output of another rank.",
         (Fix("Install the headers of this Python, and check that the linker finds the driver's library.",
              ("sudo apt-get install -y python3-dev  # or: sudo dnf install python3-devel",
               "ls $(python -c \"import sysconfig; print(sysconfig.get_paths()['include'])\")/Python.h",

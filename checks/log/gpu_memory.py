@@ -268,7 +268,7 @@ _BESIDE = (
 
 ROWS = (
     Row("log_xla_memory_full", "root", "cuda",
-        r"Ran out of memory in memory space (?P<space>\w+)|RESOURCE_EXHAUSTED: .{0,80}?(?:[Oo]ut of memory|"
+        r"Ran out of memory in memory space \w+|RESOURCE_EXHAUSTED: .{0,80}?(?:[Oo]ut of memory|"
         r"[Ff]ailed to allocate)",
         ("RuntimeError: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 100.38G of 31.75G "
          "hbm. Exceeded hbm capacity by 68.63G.",

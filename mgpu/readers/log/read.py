@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mgpu.readers.log import (
@@ -26,6 +26,7 @@ from mgpu.readers.log import (
     survival,
 )
 from mgpu.readers.log.course import Course
+from mgpu.readers.log.findings import Findings
 from mgpu.readers.log.last_words import last_words, last_work
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
 from mgpu.readers.log.line import Line, LineNumbers, clip_around_match, looks_labelled, parse_line
@@ -36,21 +37,15 @@ from mgpu.readers.log.same_exception import joined
 from mgpu.readers.log.second_reading import read_end
 from mgpu.readers.log.stack_dumps import StackDumps
 from mgpu.readers.log.survival import Latest, key_of, settle
-from mgpu.readers.log.torchrun_table import Tables
+from mgpu.readers.log.torchrun_table import Tables, add_failed
 from mgpu.readers.log.tracebacks import Tracebacks
 from mgpu.secrets_masking import masked
 from mgpu.signature import Row
 from mgpu.snapshot import (
     Circumstance,
-    CutTraceback,
-    FailedRank,
     LastRun,
-    LastStep,
     Log,
-    PrintedStack,
     SignatureMatch,
-    StalledCollective,
-    UncaughtException,
 )
 
 _SHAPES_BYTES = 24 << 20  # of remembered shapes; then all are dropped and checked again
@@ -61,25 +56,6 @@ _LAST_LINES = 60  # in which a traceback was cut by the end of its file
 _LOOK_FOR_RANKS = 16  # search for ranks in the first pieces, where all ranks print, then in every 16th
 _CODE = re.compile(r"(?:raise|assert) \w|f[\"']")  # as tracebacks show it, with {names} instead of values
 _PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
-
-
-@dataclass
-class _Found:
-    """The results so far, of all files."""
-
-    seen: dict[str, SignatureMatch] = field(default_factory=dict)
-    raised: dict[tuple[str, str, str | None], UncaughtException] = field(default_factory=dict)
-    stalled: dict[int | None, StalledCollective] = field(default_factory=dict)
-    ranks: set[int] = field(default_factory=set)
-    nccl: dict[bool, str] = field(default_factory=dict)  # NCCL's first error: True: after "Last error:", False: WARN
-    work: list[lone_work.Candidate] = field(default_factory=list)
-    last_step: LastStep | None = None  # before the first of these timeouts
-    waited_s: float | None = None  # timeout of the first rank that waited without success
-    shows: dict[str, Circumstance] = field(default_factory=dict)
-    stacks: list[PrintedStack] = field(default_factory=list)
-    cut: list[CutTraceback] = field(default_factory=list)
-    fallen: dict[int, FailedRank] = field(default_factory=dict)
-    latest: dict[object, Latest] = field(default_factory=dict)  # by key of `seen` or `raised`
 
 
 def read_logs(
@@ -97,7 +73,7 @@ def read_logs(
     for a file that cannot be read, or is not text.
     """
     wanted = known_signatures() if signatures is None else Signatures(signatures)
-    found, size, lines, courses = _Found(), 0, 0, list[Course]()
+    found, size, lines, courses = Findings(), 0, 0, list[Course]()
     alone = one_stream or len(paths) == 1  # else one file per rank
     start: LastRun | None = None
     for path in paths:
@@ -110,36 +86,20 @@ def read_logs(
                 start, parts = several_runs.of_last_run(path, parts)
             one.take_all(parts, start.line if start else 1)
         size, lines = size + one.size, lines + one.lines
-        _add_fallen(found.fallen, one.tables.ranks() or one.tables.failed_tasks())
+        add_failed(found.fallen, one.tables.ranks() or one.tables.failed_tasks())
     code_rows.add_matches(found.raised, found.seen, found.latest, wanted)
-    log = Log(
-        tuple(map(str, paths)),
-        size,
-        lines,
-        tuple(found.seen.values()),
-        tuple(found.raised.values()),
-        tuple(found.fallen.values()),
-        tuple(found.stalled.values()),
-        tuple(sorted(found.ranks)),
-        last_words(one.tail(), found.fallen.values()) if found.fallen and alone else None,
-        nccl_error=found.nccl.get(True, found.nccl.get(False)),
-        lone_work=lone_work.choose(found.work, found.stalled, found.waited_s),
-        last_step=found.last_step,
-        shows=tuple(found.shows.values()),
+    log = replace(
+        found.as_log(),
+        files=tuple(map(str, paths)),
+        size_bytes=size,
+        lines=lines,
+        last=last_words(one.tail(), found.fallen.values()) if found.fallen and alone else None,
         last_work=last_work(one.tail()) if alone else None,
-        stacks=tuple(found.stacks),
         last_run=start,
     )
     raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
     log = settle(replace(log, raised=raised, cut=tuple(found.cut)), found.latest, courses, wanted, failed=failed)
     return read_end(log, one.tail(), one.lines, wanted) if alone else log
-
-
-def _add_fallen(fallen: dict[int, FailedRank], ranks: Iterable[FailedRank]) -> None:
-    for rank in ranks:
-        before = fallen.get(rank.rank)
-        if before is None or (rank.first and not before.first):
-            fallen[rank.rank] = rank
 
 
 class _File:
@@ -149,7 +109,7 @@ class _File:
         self,
         name: str,
         signatures: Signatures,
-        found: _Found,
+        found: Findings,
         year: int,
         rank: int | None,
         courses: Sequence[Course],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mgpu import hostlist
@@ -124,3 +125,11 @@ class Tables:
             entry["time"].replace("_", "T", 1) if entry.get("time") else None,
             masked(message)[:LONGEST_TEXT] if message else None,
         )
+
+
+def add_failed(fallen: dict[int, FailedRank], ranks: Iterable[FailedRank]) -> None:
+    """Add the ranks of a file to those of the others; a file in which a rank is the first to fail knows best."""
+    for rank in ranks:
+        before = fallen.get(rank.rank)
+        if before is None or (rank.first and not before.first):
+            fallen[rank.rank] = rank

@@ -1,0 +1,56 @@
+"""What has been found in the files of a log so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mgpu.readers.log import lone_work
+from mgpu.readers.log.survival import Latest
+from mgpu.snapshot import (
+    Circumstance,
+    CutTraceback,
+    FailedRank,
+    LastStep,
+    Log,
+    PrintedStack,
+    SignatureMatch,
+    StalledCollective,
+    UncaughtException,
+)
+
+
+@dataclass
+class Findings:
+    """The results so far, of all files."""
+
+    seen: dict[str, SignatureMatch] = field(default_factory=dict)
+    raised: dict[tuple[str, str, str | None], UncaughtException] = field(default_factory=dict)
+    stalled: dict[int | None, StalledCollective] = field(default_factory=dict)
+    ranks: set[int] = field(default_factory=set)
+    nccl: dict[bool, str] = field(default_factory=dict)  # NCCL's first error: True: after "Last error:", False: WARN
+    work: list[lone_work.Candidate] = field(default_factory=list)
+    last_step: LastStep | None = None  # before the first of these timeouts
+    waited_s: float | None = None  # timeout of the first rank that waited without success
+    shows: dict[str, Circumstance] = field(default_factory=dict)
+    stacks: list[PrintedStack] = field(default_factory=list)
+    cut: list[CutTraceback] = field(default_factory=list)
+    fallen: dict[int, FailedRank] = field(default_factory=dict)
+    latest: dict[object, Latest] = field(default_factory=dict)  # by key of `seen` or `raised`
+
+    def as_log(self) -> Log:
+        """Return what was found, without what is known of the files themselves."""
+        return Log(
+            (),
+            0,
+            0,
+            tuple(self.seen.values()),
+            tuple(self.raised.values()),
+            tuple(self.fallen.values()),
+            tuple(self.stalled.values()),
+            tuple(sorted(self.ranks)),
+            nccl_error=self.nccl.get(True, self.nccl.get(False)),
+            lone_work=lone_work.choose(self.work, self.stalled, self.waited_s),
+            last_step=self.last_step,
+            shows=tuple(self.shows.values()),
+            stacks=tuple(self.stacks),
+        )
