@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from mgpu.readers.log import (
     survival,
 )
 from mgpu.readers.log.course import Course
-from mgpu.readers.log.findings import Findings
+from mgpu.readers.log.gathered import Gathered
 from mgpu.readers.log.last_words import last_words, last_work
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
 from mgpu.readers.log.line import Line, LineNumbers, clip_around_match, looks_labelled, parse_line
@@ -73,7 +73,7 @@ def read_logs(
     for a file that cannot be read, or is not text.
     """
     wanted = known_signatures() if signatures is None else Signatures(signatures)
-    found, size, lines, courses = Findings(), 0, 0, list[Course]()
+    found, size, lines, courses = Gathered(), 0, 0, list[Course]()
     alone = one_stream or len(paths) == 1  # else one file per rank
     start: LastRun | None = None
     for path in paths:
@@ -81,10 +81,7 @@ def read_logs(
         with open_log(path) as (stream, year):
             rank, before = None if alone else rank_in_name(path), lines if one_stream else 0
             one = _File(str(path), wanted, found, year, rank, courses, before)
-            parts = pieces(stream, str(path), one.skip)
-            if last_run and len(paths) == 1:
-                start, parts = several_runs.of_last_run(path, parts)
-            one.take_all(parts, start.line if start else 1)
+            start = one.take_all(pieces(stream, str(path), one.skip), path, last_run=last_run and len(paths) == 1)
         size, lines = size + one.size, lines + one.lines
         add_failed(found.fallen, one.tables.ranks() or one.tables.failed_tasks())
     code_rows.add_matches(found.raised, found.seen, found.latest, wanted)
@@ -109,7 +106,7 @@ class _File:
         self,
         name: str,
         signatures: Signatures,
-        found: Findings,
+        found: Gathered,
         year: int,
         rank: int | None,
         courses: Sequence[Course],
@@ -138,16 +135,18 @@ class _File:
         """Count bytes of a very long line that are not read."""
         self.size += number
 
-    def take_all(self, pieces: Iterable[bytes], first: int = 1) -> None:
-        """Process the file from this line on. The lines before it are only counted."""
+    def take_all(self, pieces: Iterator[bytes], path: Path, *, last_run: bool) -> LastRun | None:
+        """Process the file. `last_run`: the lines before its last run are only counted; returns where that begins."""
+        start, pieces = several_runs.of_last_run(path, pieces) if last_run else (None, pieces)
         for piece in pieces:
             at = 0
-            while self.lines < first - 1 and (end := piece.find(b"\n", at) + 1):
+            while start and self.lines < start.line - 1 and (end := piece.find(b"\n", at) + 1):
                 at, self.lines = end, self.lines + 1
             self.skip(at)
             if at < len(piece):
                 self.take(piece[at:])
         self.end()
+        return start
 
     def take(self, piece: bytes) -> None:
         """Process the next complete lines."""

@@ -132,14 +132,14 @@ def _head(part: bytes) -> list[bytes]:
     found: list[bytes] = []
     for line in part.split(b"\n", _HEAD_LINES)[:_HEAD_LINES]:
         line = line.strip()[:400]
-        if (_ERROR.search(line) and found) or len(found) == _HEAD:
+        if (_ERROR.search(line) and not (line.startswith(b"usage:") and not found)) or len(found) == _HEAD:
             break
         if len(_WORD.findall(line)) < 2 or _PROGRESS.search(line) or _NOHUP.match(line):
             continue
         pattern = b"".join(_ANY.get(one.lastgroup or "") or re.escape(one[0]) for one in _PARTS.finditer(line))
         if pattern not in found:
             found.append(pattern)
-        if _ERROR.search(line):
+        if line.startswith(b"usage:"):
             break
     return found
 

@@ -20,7 +20,7 @@ from mgpu.snapshot import (
 
 
 @dataclass
-class Findings:
+class Gathered:
     """The results so far, of all files."""
 
     seen: dict[str, SignatureMatch] = field(default_factory=dict)

@@ -1,0 +1,124 @@
+"""Several runs in one file: is the last one judged, and does one run stay one?"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from mgpu.engine import root_cause
+from mgpu.readers.log import read, several_runs
+from mgpu.snapshot import LastRun, Log
+from tests.conftest import Run
+
+HEAD = "Loading the tokenizer of the model\nUsing 2 GPUs of this machine\n"
+STEPS = "step 1 loss 0.4\nstep 2 loss 0.3\n"
+TRAIN = 'Traceback (most recent call last):\n  File "train.py", line {line}, in main\n    {code}\n{error}\n'
+TABLE = (
+    "W1121 10:12:01.408000 4711 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 4712 closing "
+    "signal SIGTERM\nTraceback (most recent call last):\n"
+    '  File "/opt/v/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 383, in launch_agent\n'
+    "    raise ChildFailedError(\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    "train.py FAILED\nRoot Cause (first observed failure):\n[0]:\n  time      : 2026-11-21_10:12:01\n"
+    "  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 4713)\n"
+)
+CANCELLED = "slurmstepd: error: *** JOB {job} ON n1 CANCELLED AT 2026-11-21T10:12:01 ***\n"
+
+
+def failed(error: str, line: int = 7, code: str = "call()") -> str:
+    return TRAIN.format(error=error, line=line, code=code)
+
+
+FIRST, LAST = failed("KeyError: 'labels'", code="x = batch['labels']"), failed("ValueError: the loss is odd", line=9)
+# What is in the file, the first line of its last run, the runs before, and the cause.
+SEVERAL = {
+    "nohup": ("nohup: ignoring input\n" + HEAD + STEPS + "nohup: ignoring input\n" + HEAD + LAST, 6, 1, "odd"),
+    "one process": ((HEAD + STEPS + FIRST) * 2 + HEAD + STEPS + LAST, 17, 2, "odd"),
+    "interrupted": (HEAD + STEPS + failed("KeyboardInterrupt") + HEAD + LAST, 9, 1, "odd"),
+    "torchrun": (HEAD + STEPS + FIRST + TABLE + HEAD + STEPS + LAST + TABLE, 20, 1, "odd"),
+    "Slurm jobs": (
+        "Sun Nov 8 10:12:01 2026\n" + HEAD + CANCELLED.format(job=7) + "Mon Dec 9 11:13:02 2026\n" + HEAD
+        + STEPS + CANCELLED.format(job=8), 5, 1, "job 8",
+    ),
+    "usage": (
+        ("usage: train.py [-h] [--lr LR]\n                [--steps STEPS]\n"
+         "train.py: error: argument --lr: invalid float value: 'x'\n") * 2
+        + "usage: train.py [-h] [--lr LR]\n                [--steps STEPS]\n"
+        "train.py: error: argument --steps: invalid int value: 'y'\n", 7, 2, "'y'",
+    ),
+    "the last one succeeded": (HEAD + FIRST + HEAD + STEPS + "{'train_runtime': 8.1, 'train_loss': 0.4}\n", 7, 1, None),
+}  # fmt: skip
+# One run, although its first lines or an error occur several times.
+ONE = {
+    "ranks that print the same, one of which fails early": (
+        "[launch.py:1] WORLD INFO DICT: {'localhost': [0, 1]}\n" + HEAD + FIRST + HEAD + STEPS
+    ),
+    "torchrun's ranks": "torchrun --nproc-per-node 2 train.py\n" + HEAD + FIRST + HEAD + FIRST + TABLE,
+    "Slurm's tasks": HEAD + FIRST + "srun: error: n1: task 0: Exited with exit code 1\n" + HEAD + STEPS,
+    "an exception that was caught": HEAD + STEPS + FIRST + STEPS,
+    "another program after it": HEAD + STEPS + FIRST + "Merging the checkpoint\nNo weights in out/\n" + LAST,
+    "nothing": "",
+    "only errors": FIRST * 3,
+    "steps": STEPS * 40,
+}
+
+
+def read_text(text: str, tmp_path: Path) -> Log:
+    path = tmp_path / "nohup.out"
+    path.write_text(text, "utf-8")
+    return read.read_logs([path], last_run=True)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_the_last_run_counts(name: str, tmp_path: Path) -> None:
+    text, line, earlier, words = SEVERAL[name]
+    log = read_text(text, tmp_path)
+    assert log.last_run == LastRun(line, earlier)
+    assert (log.lines, log.size_bytes) == (text.count("\n"), len(text))
+    first = root_cause.find_cause(log, None).first
+    if words is None:
+        assert first is None and log.finished
+        return
+    assert first and first.outcome.problem and first.outcome.problem.place
+    assert words in first.outcome.problem.title and (first.outcome.problem.place.line or 0) >= line
+    assert "labels" not in first.outcome.problem.title
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_one_run_is_one(name: str, tmp_path: Path) -> None:
+    assert read_text(ONE[name], tmp_path).last_run is None
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_line_ends_and_pieces_do_not_matter(name: str, tmp_path: Path) -> None:
+    text, line, earlier, _ = SEVERAL[name]
+    assert read_text(text.replace("\n", "\r\n"), tmp_path).last_run == LastRun(line, earlier)
+    pieces = iter([part.encode() for part in text.splitlines(keepends=True)])
+    (pipe, other) = os.pipe()  # what can be read only once
+    os.close(other)
+    found, parts = several_runs.of_last_run(Path(f"/dev/fd/{pipe}"), pieces)
+    os.close(pipe)
+    assert b"".join(parts).decode() == text
+    heads = text.startswith("nohup")  # the first lines must be in one piece
+    assert found == (LastRun(line, earlier) if heads else found)
+
+
+def test_a_stream_that_is_too_long_is_one_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(several_runs, "_KEPT", 10)
+    text = SEVERAL["nohup"][0].encode()
+    found, parts = several_runs.of_last_run(tmp_path / "gone", iter([text, b"more\n"]))
+    assert found is None and b"".join(parts) == text + b"more\n"
+
+
+def test_the_report_says_which_run_it_is_about(mgpu: Run, tmp_path: Path) -> None:
+    text, line, earlier, _ = SEVERAL["one process"]
+    (tmp_path / "nohup.out").write_text(text, "utf-8")
+    done = mgpu("doctor", "--log", "nohup.out", cwd=tmp_path)
+    assert f"The log has {earlier} earlier runs before line {line}." in done.stdout and done.returncode == 1
+    for name in ("nohup.out", "-"):
+        with (tmp_path / "nohup.out").open() as stdin:
+            document = json.loads(mgpu("doctor", "--log", name, "--json", cwd=tmp_path, stdin=stdin).stdout)
+        assert document["log"]["last_run"] == {"line": line, "earlier": earlier}
+        assert document["probable_cause"]["id"] == "log_exception"
