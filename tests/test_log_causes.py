@@ -268,6 +268,78 @@ def test_a_failed_command_gives_way_to_what_it_printed(above: str, cause: str, t
 
 
 @pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("PossibleUserWarning: The `srun` command is available on your system but is not used.\n",
+         "log_lightning_without_srun"),
+        ('[rank1]:[W510 13:52:58.2 ProcessGroupNCCL.cpp:1771] Failed to check the "should dump" flag on TCPStore\n',
+         "log_store_gone"),
+        ("> /home/ada/fit.py(202)main()\n-> loss.backward()\n(Pdb) \n", "log_debugger_waits"),
+        ("> /home/ada/fit.py(202)main()\n(Pdb) c\nstep 1 loss 0.3\nstep 2 loss 0.2\nstep 3 loss 0.2\n", None),
+    ],
+)  # fmt: skip
+def test_what_the_end_of_an_excerpt_shows(text: str, cause: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(text, "utf-8")
+    first = root_cause.find_cause(read.read_logs([path]), None).first
+    assert (first.id if first else None) == cause
+
+
+TAKEN = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.16 GiB. GPU 0 has a total capacity of 21.99 GiB "
+    "of which 543.75 MiB is free. Process 62344 has {held} GiB memory in use. Including non-PyTorch memory, this process "
+    "has {own} GiB memory in use.\n"
+)
+
+
+def test_another_process_is_the_cause_if_it_holds_much(tmp_path: Path) -> None:
+    step = frames((SCRIPT, "main", "optimizer.step()"), ("torch/optim/adamw.py", "step", "state['exp_avg_sq'] = z"))
+    name, title, words = explained(tmp_path, step + TAKEN.format(held="4.10", own="17.34"))
+    assert "optimizer's step" in title and "another process (pid 62344) holds 4.10 GiB of the GPU's 21.99" in words
+    name, title, words = explained(tmp_path, step + TAKEN.format(held="9.10", own="12.34"))
+    assert name == "log_gpu_memory_taken" and "another process (pid 62344) uses 9.10 GiB" in title
+    replica = "torch.OutOfMemoryError: Caught OutOfMemoryError in replica 0 on device 0.\nOriginal Traceback"
+    rest = frames(("torch/nn/parallel/parallel_apply.py", "_worker", "output = module(*input)"))
+    text = f"{step}{replica} {rest}{TAKEN.format(held='20.10', own='1.34')}"
+    assert explained(tmp_path, text)[0] == "log_gpu_memory_taken"  # and not that DataParallel needs more on GPU 0
+
+
+def test_a_package_that_calls_compiled_code_did_not_check_its_input(tmp_path: Path) -> None:
+    error = "RuntimeError: The engine stopped because a plane was not aligned there\n"
+    calls = frames((SCRIPT, "main", "run()"), ("verl/core.py", "step", "if not finite(norm):"))
+    assert "checked what it was given" not in explained(tmp_path, calls + error)[2]
+    refused = frames((SCRIPT, "main", "run()"), ("verl/core.py", "step", "raise RuntimeError("))
+    assert "verl checked what it was given" in explained(tmp_path, refused + error)[2]
+
+
+def test_another_line_with_the_message_and_more_is_quoted(tmp_path: Path) -> None:
+    text = frames((SCRIPT, "check", "raise Exception('Dataset not found.')")) + "Exception: Dataset not found.\n"
+    for whole in (
+        f"{text}WARNING: Dataset not found, nonexistent paths: ['/d/val']\n",
+        f"Dataset not found: /d/val\n{text}",
+    ):
+        words = explained(tmp_path, whole)[2]
+        assert "The program also printed: " in words and "/d/val" in words
+    assert "also printed" not in explained(tmp_path, text)[2]
+
+
+def test_steps_that_worked_are_told(tmp_path: Path) -> None:
+    check = frames((SCRIPT, "main", "assert not args.visual"), prefix="[rank6]: ") + "[rank6]: AssertionError\n"
+    ranks = "".join(f"[rank{rank}]: ready\n" for rank in range(8))
+    steps = "".join(f"(step={step:07}) loss 0.{step}\n" for step in range(51, 61))
+    words = explained(tmp_path, ranks + steps + check)[2]
+    assert 'the last is "(step=0000060) loss 0.60"' in words and "Only this rank raised it" in words
+    assert "came after steps" not in explained(tmp_path, ranks + check)[2]
+    missing = frames((SCRIPT, "main", "frob()")) + "NameError: name 'frob' is not defined\n"
+    assert "came after steps" not in explained(tmp_path, steps + missing)[2]  # does not depend on the data
+
+
+def test_an_iterator_that_ends_is_not_an_empty_one(tmp_path: Path) -> None:
+    _, title, words = explained(tmp_path, frames((SCRIPT, "main", "x, y = next(batches)")) + "StopIteration\n")
+    assert title.startswith("batches has no more items") and "yields its data once" in words
+
+
+@pytest.mark.parametrize(
     ("option", "what", "title", "words"),
     [
         ("--port/--main_port", "invalid int value: ''", "got no value", "not set in this job"),

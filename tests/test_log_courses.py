@@ -260,6 +260,14 @@ HEALTHY: dict[str, Sample] = {
     "a conversation": Sample(
         "[user] my run fails with torch.distributed.DistNetworkError: EADDRINUSE\n[assistant] Address already in use "
         "means that the port is taken\n" + bars(1, 12, 12) + RUNTIME),
+    "a hint of Lightning, and the run went on": Sample(
+        "PossibleUserWarning: The `srun` command is available on your system but is not used.\n"
+        + "wandb: Run summary:\n" + "wandb:       loss 0.3\n" * 12, "unknown"),
+    "ranks that lose the store while they shut down": Sample(
+        steps(1, 240) + "".join(
+            f'[rank{rank}]:[W510 13:52:58.2 ProcessGroupNCCL.cpp:1771] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] '
+            'Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early)\n'
+            for rank in range(1, 4)), "unknown"),
     "docker compose": Sample("trainer-1  | step 1 loss 0.3\ntrainer-1  | Training complete\ntrainer-1 exited with "
     "code 0\n"),
 }  # fmt: skip
@@ -391,6 +399,7 @@ BAD_ENDS = (
     "command terminated with exit code 1", "E1121 10:12:01.408 4711 api.py:869] failed (exitcode: 1) local_rank: "
     "0 (pid: "
     "12) of binary: /usr/bin/python", "train.sh: exit code 2", "Process finished with exit code 139", "return code: 2",
+    "[2026-11-21 10:12:01,745] [INFO] [launch.py:319:sigkill_handler] Killing subprocess 3668201",
     "make: *** [Makefile:7: train] Error 1", "Job 'raysubmit_abc' failed", "Killed",
     "============ 3 failed, 12 passed in 4.20s ============",
 )  # fmt: skip

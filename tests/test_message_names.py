@@ -44,6 +44,8 @@ PARQUET = "load_dataset(NAME, revision='refs/convert/parquet')"
          "df -h '/data/my runs'; df -i '/data/my runs'"),
         ("df -h .; df -i .", "OSError: [Errno 122] Disk quota exceeded: 'out/step_9.pt'", "df -h out; df -i out"),
         ("df -h .; df -i .", "OSError: [Errno 28] No space left on device: 'step_9.pt'", "df -h .; df -i ."),
+        ("df -h .; df -i .", "OSError: [Errno 28] No space left on device: 'out/9.pt' -> '/home/u/staging/9.pt'",
+         "df -h /home/u/staging; df -i /home/u/staging"),
         ("findmnt -T PATH", "Read-only file system", "findmnt -T PATH"),
         ("nc -vz HOST 29500", "timed out after 60s while trying to connect to (10.0.0.1, 29511).",
          "nc -vz 10.0.0.1 29511"),

@@ -30,7 +30,7 @@ _FEWEST_WORDS, _FEWEST_LETTERS = 4, 24
 _CUT_WORDS = 6  # of a message that is cut before its end
 _MISTAKES = 2
 _FEWEST, _MOST = 2, 10  # words of a message that another line can contain
-_MORE = 8  # characters that it must have besides
+_MORE = 5  # characters that it must have besides
 _CODE = re.compile(r"^(?:raise |assert |return |logg?(?:er|ing)?\.|print\(|warnings\.)|\bFile \"")
 _LONG_WORD, _ALIKE = 5, 0.8  # shorter words must be equal; similarity of longer ones
 
