@@ -287,8 +287,8 @@ def test_what_the_end_of_an_excerpt_shows(text: str, cause: str | None, tmp_path
 
 TAKEN = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.16 GiB. GPU 0 has a total capacity of 21.99 GiB "
-    "of which 543.75 MiB is free. Process 62344 has {held} GiB memory in use. Including non-PyTorch memory, this process "
-    "has {own} GiB memory in use.\n"
+    "of which 543.75 MiB is free. Process 62344 has {held} GiB memory in use. Including non-PyTorch memory, this "
+    "process has {own} GiB memory in use.\n"
 )
 
 
