@@ -71,5 +71,6 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return " Did you mean X?" with the closest of the names; "" if none is close."""
     import difflib
 
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]}?" if near else ""
+    by_word = {each.lstrip("-"): each for each in names}  # the dashes of two options make them no more alike
+    near = difflib.get_close_matches(name.lstrip("-"), list(by_word), n=1, cutoff=0.5)
+    return f" Did you mean {by_word[near[0]]}?" if near else ""

@@ -222,6 +222,7 @@ def test_damaged_stamp_verifies_nothing(stamped: Path, mgpu: Run) -> None:
         (("zzz",), errors.NOT_FOUND, "no script zzz."),
         (("--epochs", "3", "report.py"), errors.USAGE, "unknown option --epochs"),
         (("--gpu=2", "report.py"), errors.USAGE, "unknown option --gpu. Did you mean --gpus?"),
+        (("--foo", "report.py"), errors.USAGE, "unknown option --foo. Options of the script go after its name."),
         (("--logdir", "x", "report.py"), errors.USAGE, "Did you mean --log-dir?"),
         (("torchrun", "--nproc_per_node", "2", "train.py"), errors.USAGE, "Leave it out: mgpu launch train.py"),
         (("job.sh",), errors.CANNOT_RUN, "job.sh is a shell script, and mgpu launch starts Python"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from mgpu.command_line import shell
 from mgpu.errors import USAGE, MgpuError
 from mgpu.known_launchers import STARTED
-from mgpu.text import listed
+from mgpu.text import did_you_mean, listed
 
 LAUNCHERS = ("auto", *STARTED)
 POLICIES = ("ask", "allow", "refuse")
@@ -117,12 +117,9 @@ class Request:
         name = self.target[0].partition("=")[0] if self.target and not self.module else ""
         if not name.startswith("-") or name == "--" or Path(self.target[0]).exists():
             return
-        import difflib
-
         flags = [flag_of(field.name) for field in dataclasses.fields(self) if field.name not in _NOT_OPTIONS]
-        near = difflib.get_close_matches(name, flags, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise MgpuError(f"unknown option {name}.{hint} Options of the script go after its name.", USAGE)
+        near = did_you_mean(name, flags)
+        raise MgpuError(f"unknown option {name}.{near} Options of the script go after its name.", USAGE)
 
     def _check_together(self) -> None:
         """Raise MgpuError (2) for options that contradict each other."""
