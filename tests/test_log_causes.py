@@ -334,6 +334,54 @@ def test_steps_that_worked_are_told(tmp_path: Path) -> None:
     assert "came after steps" not in explained(tmp_path, steps + missing)[2]  # does not depend on the data
 
 
+def test_an_empty_list_in_a_package_and_a_flat_parameter(tmp_path: Path) -> None:
+    error = "IndexError: list index out of range\n"
+    own = (SCRIPT, "main", "inputs = processor(text=[text], images=images_of_turn)")
+    nested = (
+        "transformers/image_transforms.py",
+        "group",
+        "device = images[0][0].device if nested else images[0].device",
+    )
+    _, title, words = explained(tmp_path, frames(own, nested) + error)
+    assert title.startswith("images is empty in transformers") and "images=images_of_turn" in words
+    several = ("transformers/image_transforms.py", "group", "device = images[0][places[0]]")
+    assert "is empty" not in explained(tmp_path, frames(own, several) + error)[1]
+    shape = ("deepspeed/containers/gptneox.py", "heads", "self.module.attention.weight.shape[1]")
+    _, title, words = explained(tmp_path, frames(own, shape) + "IndexError: tuple index out of range\n")
+    assert title.startswith("self.module.attention.weight has no dimension 1") and "ZeRO-3" in words
+    shape = (SCRIPT, "main", "x.shape[3]")
+    _, title, words = explained(tmp_path, frames(shape) + "IndexError: tuple index out of range\n")
+    assert title.startswith("x has no dimension 3") and "ZeRO-3" not in words
+
+
+def test_a_message_that_rich_wrapped(tmp_path: Path) -> None:
+    box = "\u2502    894                        \u2502\n\u2570" + "\u2500" * 30 + "\n"
+    text = (
+        "AssertionError: Check batch related parameters. train_batch_size is not\nequal to micro_batch_per_gpu * "
+        "gradient_acc_step * world_size 64 != 4 *\n8 * 1\n"
+    )
+    assert explained(tmp_path, box + text)[0] == "log_deepspeed_batch_wrong"
+
+
+def test_the_end_of_the_output_is_an_exception_of_a_thread(tmp_path: Path) -> None:
+    thread = "Exception in thread Thread-2 (results_loop):\n" + frames((SCRIPT, "loop", "raise e")) + "KeyError: 'x'\n"
+    path = tmp_path / "run.log"
+    for more, cause in (("", "log_exception"), ("step 8\n" * 20, None), ("{'train_runtime': 8.1}\n", None)):
+        path.write_text(f"step 7\n{thread}{more}", "utf-8")
+        first = root_cause.find_cause(read.read_logs([path]), None).first
+        assert (first.id if first else None) == cause
+    path.write_text("{'train_runtime': 8.1}\n" + thread, "utf-8")
+    assert root_cause.find_cause(read.read_logs([path]), None).first is None
+
+
+def test_a_traceback_of_torchrun_that_is_cut_is_no_cause(tmp_path: Path) -> None:
+    wrapper = ("torch/distributed/elastic/multiprocessing/errors/__init__.py", "wrapper", "return f(*args, **kwargs)")
+    path = tmp_path / "run.log"
+    path.write_text(frames(("/opt/v/bin/torchrun", "<module>", "sys.exit(main())"), wrapper), "utf-8")
+    log = read.read_logs([path])
+    assert log.cut == () and root_cause.find_cause(log, None).first is None
+
+
 def test_an_iterator_that_ends_is_not_an_empty_one(tmp_path: Path) -> None:
     _, title, words = explained(tmp_path, frames((SCRIPT, "main", "x, y = next(batches)")) + "StopIteration\n")
     assert title.startswith("batches has no more items") and "yields its data once" in words

@@ -420,6 +420,19 @@ def test_what_a_batch_script_prints_after_a_failure_is_no_success(end: str, tmp_
     assert cause(log)[0] == "log_exception" and log.finished is None
 
 
+def test_what_follows_a_bar_in_its_line(tmp_path: Path) -> None:
+    bar = " 99%|\u2588\u2588\u2589| 8086/8184 [34:22<00:48,  2.01it/s, loss=0.3]"
+    assert cause(read_text(bars(1, 9, 9) + bar + "Killed\n", tmp_path))[0] == "log_shell_reports_kill"
+    assert cause(read_text(bar + bar + "\n", tmp_path))[0] is None
+    assert cause(read_text(bar + REAL, tmp_path))[0] == "log_exception"
+
+
+def test_a_cut_traceback_after_a_good_end(tmp_path: Path) -> None:
+    cut = REAL.rpartition("ValueError")[0]
+    assert read_text(RUNTIME, tmp_path).finished and not read_text(RUNTIME + cut, tmp_path).finished
+    assert cause(read_text(RUNTIME + cut, tmp_path))[0] == "log_traceback_cut"
+
+
 def test_other_ranks_take_some_more_steps(tmp_path: Path) -> None:
     for prefix in ("", "[rank1]: "):
         text = steps(1, 4) + raised("ValueError: bad batch", prefix=prefix) + steps(5, 8)

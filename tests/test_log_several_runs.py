@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mgpu import errors
 from mgpu.engine import root_cause
 from mgpu.readers.log import read, several_runs
 from mgpu.snapshot import LastRun, Log
@@ -59,6 +60,9 @@ ONE = {
     "Slurm's tasks": HEAD + FIRST + "srun: error: n1: task 0: Exited with exit code 1\n" + HEAD + STEPS,
     "an exception that was caught": HEAD + STEPS + FIRST + STEPS,
     "another program after it": HEAD + STEPS + FIRST + "Merging the checkpoint\nNo weights in out/\n" + LAST,
+    "conda's own error": "CondaError: Run 'conda init' before 'conda deactivate'\n" + "reading\n" * 250,
+    "ranks of which one fails early": "[rank0]: ready\n" + FIRST + "reading\n" * 250,
+    "a tracker's summary": HEAD + FIRST + "wandb:  loss 0.3\n" * 150,
     "nothing": "",
     "only errors": FIRST * 3,
     "steps": STEPS * 40,
@@ -84,6 +88,17 @@ def test_the_last_run_counts(name: str, tmp_path: Path) -> None:
     assert first and first.outcome.problem and first.outcome.problem.place
     assert words in first.outcome.problem.title and (first.outcome.problem.place.line or 0) >= line
     assert "labels" not in first.outcome.problem.title
+
+
+def test_much_output_after_an_exception_is_of_another_run_or_it_was_caught(mgpu: Run, tmp_path: Path) -> None:
+    text = FIRST + "reading\n" * 250
+    assert read_text(text + LAST, tmp_path).last_run == LastRun(5, 1, certain=False)
+    done = mgpu("doctor", "--log", "nohup.out", cwd=tmp_path)
+    said = " ".join(done.stdout.split())
+    assert "goes on long after the exception before line 5. Another run began there, or the program caught it" in said
+    assert "Before it: head -n 4 nohup.out | mgpu doctor --log -" in said and "the loss is odd" in said
+    read_text(text, tmp_path)
+    assert mgpu("doctor", "--log", "nohup.out", cwd=tmp_path).returncode == errors.UNKNOWN
 
 
 @pytest.mark.parametrize("name", ONE)
@@ -117,8 +132,9 @@ def test_the_report_says_which_run_it_is_about(mgpu: Run, tmp_path: Path) -> Non
     (tmp_path / "nohup.out").write_text(text, "utf-8")
     done = mgpu("doctor", "--log", "nohup.out", cwd=tmp_path)
     assert f"The log has {earlier} earlier runs before line {line}." in done.stdout and done.returncode == 1
+    assert f"The run before it:  head -n {line - 1} nohup.out | mgpu doctor --log -\n" in done.stdout
     for name in ("nohup.out", "-"):
         with (tmp_path / "nohup.out").open() as stdin:
             document = json.loads(mgpu("doctor", "--log", name, "--json", cwd=tmp_path, stdin=stdin).stdout)
-        assert document["log"]["last_run"] == {"line": line, "earlier": earlier}
+        assert document["log"]["last_run"] == {"line": line, "earlier": earlier, "certain": True}
         assert document["probable_cause"]["id"] == "log_exception"

@@ -83,6 +83,18 @@ ROWS = (
         (Fix("Check whether the kernel killed it.", ("sudo dmesg -T | grep -i 'killed process' | tail",)), _FEWER,
          Fix("Find the sample: without workers, the traceback shows it.", ("DataLoader(..., num_workers=0)",))),
         "https://github.com/lm-sys/FastChat/issues/568"),
+    Row("log_background_worker_died", "root", "script",
+        r"background workers? (?:is|are) no longer alive",
+        ("RuntimeError: One or more background workers are no longer alive. Exiting. Please check the print statements "
+         "above for the actual error message",),
+        "a process that prepares the data died",
+        "The library that starts it (batchgenerators, as in nnU-Net) only sees that it is gone. It was killed because "
+        "host memory or /dev/shm was full, crashed while it decoded a file, or raised an exception further up.",
+        (Fix("Check whether the kernel killed it, and whether memory is full.",
+             ("sudo dmesg -T | grep -i 'killed process' | tail", "free -g; df -h /dev/shm")),
+         Fix("Use fewer such processes.", ("export nnUNet_n_proc_DA=4", "nnUNetv2_preprocess -np 4 ..."))),
+        "https://github.com/MIC-DKFZ/nnUNet/issues/2162",
+        because_of=("log_killed_for_memory",)),
     Row("log_checkpoint_file_not_created", "root", "script",
         r"^(?:\w+Error: )?(?:File \S+ cannot be opened|Parent directory \S+ does not exist)\.?$",
         ("RuntimeError: File out/checkpoints/checkpoint_0.pt cannot be opened.",

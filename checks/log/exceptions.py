@@ -13,6 +13,7 @@ from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import listed
 
 from .. import _refusals as refusals
+from . import _first_items as first_items
 from . import _own_values as own_values
 from ._messages import (
     advice,
@@ -196,7 +197,7 @@ def log_exception(log: Log) -> Answer:
     one = found[0]
     if handled := _handled(one):
         return _in_a_handler(one, log, handled)
-    meant = own_values.explain(one)
+    meant = first_items.explain(one) or own_values.explain(one)
     refused = None if meant else refusals.explain(one)
     everywhere, cause = _by_whom(one, log, from_package=refused is not None or bool(meant and meant.of_code))
     if meant:

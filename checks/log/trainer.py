@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
 
 from . import _loading_cases
+from ._circumstances import within
 
 _TRAINER = "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
 _STATE = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"
 _HOOKS = "https://huggingface.co/docs/accelerate/usage_guides/big_modeling"
 # fmt: off
+_ONE_LOSS = Case(
+    within(r"trainer\w*\.py in prediction_step$"),
+    "an overridden compute_loss returns only the loss, but Trainer's evaluation unpacks a loss and outputs",
+    "In prediction_step, Trainer calls compute_loss(..., return_outputs=True) and expects two values. The training "
+    "steps use only the loss, so the first evaluation fails. The class that overrides compute_loss was written for "
+    "another release of transformers, or does not look at return_outputs.",
+    (Fix("Return both values if return_outputs is set.", ("return (loss, outputs) if return_outputs else loss",)),
+     Fix("If the class belongs to a package: use releases that fit each other, or train without evaluation.",
+         ("pip show transformers", "TrainingArguments(eval_strategy='no')"))),
+    'Traceback (most recent call last):\n  File "/v/lib/python3.11/site-packages/transformers/trainer.py", line 7, in '
+    "prediction_step\n    loss, outputs = self.compute_loss(model, inputs, return_outputs=True)\n  File "
+    '"/v/lib/python3.11/site-packages/torch/_tensor.py", line 9, in __iter__\n    raise TypeError("iteration over")\n'
+    "TypeError: iteration over a 0-d tensor\n",
+    _TRAINER)
 ROWS = (
+    Row("log_single_tensor_unpacked", "root", "script", r"iteration over a 0-d tensor",
+        ("TypeError: iteration over a 0-d tensor",),
+        "code unpacks or loops over a tensor that has only one value",
+        "A function returned a single tensor, such as the loss, and its caller expects several values or a batch.",
+        Fix("Compare the return statement with the line that calls it: `a, b = f(x)` needs two values."),
+        "https://github.com/pytorch/pytorch/blob/main/torch/_tensor.py", cases=(_ONE_LOSS,)),
     Row("log_option_not_defined", "root", "script", r"'Namespace' object has no attribute '(?P<name>\w+)'",
         ("AttributeError: 'Namespace' object has no attribute 'apply_layernorm_1p'",),
         "the code reads the option {name}, which the parser of the command line does not define",

@@ -5,6 +5,7 @@ First as data, for JSON and the run's folder, then as the lines of a box on the 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ def _log(log: Log) -> LogEntry:
         "files": list(log.files),
         "lines": log.lines,
         "bytes": log.size_bytes,
-        "last_run": {"line": last.line, "earlier": last.earlier} if last else None,
+        "last_run": {"line": last.line, "earlier": last.earlier, "certain": last.certain} if last else None,
     }
 
 
@@ -298,8 +299,16 @@ def _last_run(log: Log, screen: Screen) -> list[Line]:
     """Return which of several runs in one file the report is about."""
     if not (last := log.last_run):
         return []
-    before = f"{counted(last.earlier, 'earlier run')} before line {last.line:,}"
-    return screen.paragraph(f"The log has {before}. This report is about the last run, from that line on.")
+    before = f"The log has {counted(last.earlier, 'earlier run')} before line {last.line:,}."
+    about = "This report is about the last run, from that line on."
+    if not last.certain:
+        before = f"The output goes on long after the exception before line {last.line:,}."
+        about = "Another run began there, or the program caught it. This report is about what follows."
+    lines = screen.paragraph(f"{before} {about}")
+    if log.files[0] == "-":
+        return lines
+    earlier = f"head -n {last.line - 1} {shlex.quote(log.files[0])} | mgpu doctor --log -"
+    return [*lines, [(f"{'The run before it' if last.certain else 'Before it'}:  {earlier}", "")]]
 
 
 def ending_entry(log: Log | None, outcomes: Sequence[Outcome]) -> EndingEntry:

@@ -249,6 +249,7 @@ class LastRunEntry(TypedDict):
 
     line: Count
     earlier: Annotated[Count, "runs before it"]
+    certain: Annotated[bool, "false: the program may have continued after an exception before that line"]
 
 
 class LogEntry(TypedDict):

@@ -200,6 +200,7 @@ class LastRun:
 
     line: int  # number of its first line
     earlier: int  # number of runs before it
+    certain: bool = True  # its first lines are those of a start; else the program may have continued after an exception
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ _PACKAGES = 8  # of the innermost frames
 _FRAMES = 60  # the innermost ones
 _OWN_LINES = 4
 _LAUNCHER = re.compile("|".join(frame for known in OTHERS for frame in known.frames))
+# Where a traceback of torchrun is cut if none of its later frames is in the log.
+_OF_LAUNCHERS = re.compile(r"^torch/distributed/elastic/multiprocessing/errors/__init__\.py")
 _LONGEST_CODE = 400  # characters of an assertion in several lines
 
 
@@ -116,7 +118,7 @@ class OpenTraceback:
 
     def as_cut(self, file: str) -> CutTraceback | None:
         """Return what the log shows of it, if the file ends before its exception; None without a frame."""
-        if self.deepest is None or self.harmless or self.launcher:
+        if self.deepest is None or self.harmless or self.launcher or _OF_LAUNCHERS.search(self.library or ""):
             return None
         if self.torn is not None:
             return replace(self.torn, torn=None, last=self.last).as_cut(file)

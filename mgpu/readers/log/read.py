@@ -46,6 +46,7 @@ from mgpu.snapshot import (
     LastRun,
     Log,
     SignatureMatch,
+    UncaughtException,
 )
 
 _SHAPES_BYTES = 24 << 20  # of remembered shapes; then all are dropped and checked again
@@ -53,6 +54,7 @@ _MANY = 200  # new shapes in a piece; above that, their words are checked first
 _ENOUGH = 2000  # searched lines per shape; later ones are not counted
 _TAIL_BYTES = 1 << 14  # of the end, where the last steps and a rank's last work are
 _LAST_LINES = 60  # in which a traceback was cut by the end of its file
+_LAST_LINES_OF_THREAD = 2
 _LOOK_FOR_RANKS = 16  # search for ranks in the first pieces, where all ranks print, then in every 16th
 _CODE = re.compile(r"(?:raise|assert) \w|f[\"']")  # as tracebacks show it, with {names} instead of values
 _PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
@@ -339,6 +341,11 @@ class _File:
         together = tuple(sorted({*old.ranks, *ranks}))
         self.found.seen[name] = replace(first, times=old.times + 1, ranks=together)
 
+    def _of_last_thread(self) -> list[UncaughtException]:
+        """Return the exception of a thread with which the output ends: its process may wait for that thread forever."""
+        one = self.tracebacks.of_thread
+        return [one] if one and self.lines - one.line <= _LAST_LINES_OF_THREAD and not self.course.ends else []
+
     def end(self) -> None:
         """Finish the file, after its last line."""
         self.tracebacks.end()
@@ -348,7 +355,7 @@ class _File:
         if self.rank is not None and not self._timed_out:
             self._look_for_work(())
         self.course.finish(self.before + self.lines, self._tail[-_TAIL_BYTES:].decode("utf-8", "replace"))
-        for one in self.tracebacks.found or self.tracebacks.bare:
+        for one in self.tracebacks.found or self.tracebacks.bare or self._of_last_thread():
             key = key_of(one)
             handled = one.bare and course.is_handled(one.message)
             self.found.latest[key] = Latest(self.index, self.before + one.line, handled)

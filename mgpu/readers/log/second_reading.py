@@ -9,6 +9,7 @@ breaks. A typed or cut one must have the words of a row's sample, in their order
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -78,14 +79,14 @@ def _read_again(log: Log, tail: str, signatures: Signatures) -> Log:
         return log
     raised = [one for one in log.raised if not one.caught and not one.of_launcher]
     if raised:
-        return _of_exceptions(log, raised, signatures)
+        return _of_exceptions(log, raised, signatures, tail)
     return _of_lines(log, tail, signatures) if log.lines <= _EXCERPT_LINES and not log.raised else log
 
 
-def _of_exceptions(log: Log, raised: list[UncaughtException], signatures: Signatures) -> Log:
+def _of_exceptions(log: Log, raised: list[UncaughtException], signatures: Signatures, tail: str) -> Log:
     for one in raised:
-        lines = [f"{one.type}: {one.message}", *(one.more or "").split("\n")]
-        match = _wrapped(lines, signatures, 0) or _typed(one.message, signatures)
+        lines = [f"{one.type}: {one.message}", *((one.more or "").split("\n") if one.more else _below(one, log, tail))]
+        match = _wrapped(lines, signatures, 0, raised=True) or _typed(one.message, signatures)
         if match is None:
             continue
         name, groups = match
@@ -95,6 +96,14 @@ def _of_exceptions(log: Log, raised: list[UncaughtException], signatures: Signat
         named = tuple(replace(other, signatures=(name,)) if other is one else other for other in log.raised)
         return replace(log, seen=(*log.seen, line), raised=named)
     return log
+
+
+def _below(one: UncaughtException, log: Log, tail: str) -> list[str]:
+    """Return the lines below an exception of a short log up to an empty one: rich wraps a message at its width."""
+    if log.lines > _EXCERPT_LINES:
+        return []
+    below = [parse_line(line).text.strip() for line in tail.split("\n")[one.line : one.line + _TOGETHER]]
+    return list(itertools.takewhile(bool, below))
 
 
 def _of_lines(log: Log, tail: str, signatures: Signatures) -> Log:
@@ -110,8 +119,13 @@ def _of_lines(log: Log, tail: str, signatures: Signatures) -> Log:
     return log
 
 
-def _wrapped(lines: list[str], signatures: Signatures, first: int) -> tuple[str, dict[str, str]] | None:
-    """Return the row of a failure that matches across the end of a line, with its groups."""
+def _wrapped(
+    lines: list[str], signatures: Signatures, first: int, *, raised: bool = False
+) -> tuple[str, dict[str, str]] | None:
+    """Return the row of a failure that matches across the end of a line, with its groups.
+
+    `raised`: the first line is an exception's own, so no launcher or kernel wrote it.
+    """
     for last in range(first + 2, min(len(lines), first + _TOGETHER) + 1):
         if not lines[last - 1]:
             return None
@@ -119,7 +133,8 @@ def _wrapped(lines: list[str], signatures: Signatures, first: int) -> tuple[str,
             text = between.join(lines[first:last])
             start = len(text) - len(lines[last - 1]) - len(between)
             for name, match in signatures.rows_of(text):
-                if _explains(name, signatures) and match.start() < start < match.end() - len(between):
+                possible = signatures.roles.get(name) == "root" if raised else _explains(name, signatures)
+                if possible and match.start() < start < match.end() - len(between):
                     return name, {key: value for key, value in match.groupdict().items() if value is not None}
     return None
 

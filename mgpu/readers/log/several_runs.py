@@ -2,7 +2,8 @@
 
 A nohup.out, a log that a script opens with `>>`, or the output of a requeued Slurm job has all attempts; the last one
 counts. A run begins where the first lines of the file are printed again after the end of the run before: after what
-only a launcher or Slurm prints at the end of the whole run, or, in the output of one process, after an exception.
+only a launcher or Slurm prints at the end of the whole run, or, in the output of one process, after an exception. There
+it also begins where hundreds of lines follow an exception: nothing prints so much after its end.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _HEAD_LINES = 40  # in which the lines are looked for that a run prints first
 _HEAD = 8  # of these lines
 _FIRST = 3  # one of the first so many must be the first that is printed again
 _NEAR = 60  # lines in which a second one must follow
+_GOES_ON = 200  # lines after an exception: more than a tracker's summary, or a batch script's last words
 _KEPT = 64 << 20  # bytes of what cannot be read twice
 _NOHUP = re.compile(rb"^nohup: (?:ignoring input|redirecting stderr)", re.M)
 # The whole run has ended: the launcher of a node raises this when it has stopped its ranks, and Slurm ends all tasks.
@@ -31,7 +33,7 @@ _END_OF_RUN = re.compile(
     re.M,
 )
 _END_OF_PROCESS = re.compile(
-    rb"^(?:[A-Za-z_]\w*\.)*(?:\w+(?:Error|Exception|Interrupt)|KeyboardInterrupt)\b(?:: |$)|"
+    rb"^(?!Conda|CommandNotFound)(?:[A-Za-z_]\w*\.)*(?:\w+(?:Error|Exception|Interrupt)|KeyboardInterrupt)\b(?:: |$)|"
     rb"^\S+: error: (?:argument |unrecognized |the following |ambiguous )|"
     rb"^(?:Killed|Terminated|Aborted|Segmentation fault)\b",
     re.M,
@@ -61,6 +63,7 @@ class _Marks:
     ends_of_processes: list[int]
     nohups: list[int]
     several: bool = False
+    lines: int = 0
 
 
 def of_last_run(path: Path, parts: Iterator[bytes]) -> tuple[LastRun | None, Iterator[bytes]]:
@@ -90,8 +93,9 @@ def _is_regular(path: Path) -> bool:
 
 def _last(parts: Iterable[bytes]) -> LastRun | None:
     marks = _marks(parts)
-    begins = sorted({*marks.nohups[1:], *_begins(marks)})
-    return LastRun(begins[-1], len(begins)) if begins else None
+    certain = {*marks.nohups[1:], *_begins(marks)}
+    begins = sorted({*certain, *([] if marks.several else _after_ends(marks))})
+    return LastRun(begins[-1], len(begins), begins[-1] in certain) if begins else None
 
 
 def _marks(parts: Iterable[bytes]) -> _Marks:
@@ -110,6 +114,7 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
         marks.heads += [(line, place) for place, pattern in enumerate(head) for line in lines.of(pattern)]
         before += part.count(b"\n")
     marks.heads.sort()
+    marks.lines = before
     return marks
 
 
@@ -158,3 +163,10 @@ def _begins(marks: _Marks) -> Iterator[int]:
         if (len(with_it) > 1 or alone) and repeated in (False, 1):
             yield line
             began = line
+
+
+def _after_ends(marks: _Marks) -> Iterator[int]:
+    """Yield the lines after an exception of the only process that much of the file follows."""
+    for end, other in itertools.pairwise([*marks.ends_of_processes, marks.lines]):
+        if other - end > _GOES_ON:
+            yield end + 1

@@ -167,6 +167,8 @@ def settle(
     if not failed and not exits and _only_store_closed(log, bad):
         gone, bad = gone | {key for key, one in found.items() if one.of_store}, []
     end = None if failed else good_end(courses, bad)
+    if end and any(cut.line > end.line for cut in log.cut):
+        end = None  # something raised an exception after it, which is not in the log
     if end:
         gone |= {key for key, one in found.items() if one.echo}
     return replace(

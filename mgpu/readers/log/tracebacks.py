@@ -35,11 +35,12 @@ _WHAT = re.compile(r"\s*what\(\):\s+(?P<message>.*\S)")
 # version 8, "/x/train.py in main(batch)".
 _IPYTHON_HEAD = re.compile(r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\s{2,}Traceback")
 # Lines before tracebacks that do not terminate the process.
+_IN_THREAD = "Exception in thread "
 _HARMLESS = (
     "Exception ignored in",
     "Exception ignored while",
     "Error in atexit._run_exitfuncs",
-    "Exception in thread ",
+    _IN_THREAD,
 )
 # Ray repeats a worker's exception in the process that waited for it: the worker's own frames and exception follow.
 _REPEATED_BY_RAY = re.compile(
@@ -100,6 +101,8 @@ class Tracebacks:
         self._process_of: dict[int, str] = {}  # which process raised the exception of a line, if a prefix names it
         self._by_process: Counter[str] = Counter()
         self._harmless: int | None = None  # number of the line that marks the next traceback as harmless
+        self._in_thread = False  # that line names a thread
+        self.of_thread: UncaughtException | None = None  # the latest one that only ended a thread
         self._swept = 0
         self.above = b""  # the line of the file above the one to process
         self.found: list[UncaughtException] = []  # in the order of their last lines
@@ -122,7 +125,7 @@ class Tracebacks:
         text = line.text
         if text.startswith(_HARMLESS):
             self._close(key)
-            self._harmless = number
+            self._harmless, self._in_thread = number, text.startswith(_IN_THREAD)
             return
         if thrown := _THROWN.match(text):
             self._thrown[key] = thrown["type"]
@@ -266,7 +269,7 @@ class Tracebacks:
 
     def _add_exception(self, one: OpenTraceback, key: _Writer, ends: re.Match[str], line: Line, number: int) -> None:
         del self._open[key]
-        if one.harmless:
+        if one.harmless and not self._in_thread:
             return
         of_assert = one.code.startswith("assert ") and ends["type"] == "AssertionError"  # Python shows nothing more
         text = ends["message"] or (one.code if of_assert else "")
@@ -294,6 +297,9 @@ class Tracebacks:
             direct=direct,
             **one.facts(),
         )
+        if one.harmless:
+            self.of_thread = replace(found, signatures=self._rows_of(line.text))
+            return
         self.ended += 1
         if isinstance(key, str):
             self._by_process[key] += 1
