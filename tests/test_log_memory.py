@@ -57,6 +57,25 @@ def test_numbers_are_read_from_both_forms_of_the_message() -> None:
     assert gpu.read_numbers("Tried to allocate 1.2.3 GiB").tried is None
 
 
+OLD = (
+    "CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 40.00 GiB total capacity; {}; 50.00 MiB free; {} reserved "
+    "in total by PyTorch)"
+)
+
+
+@pytest.mark.parametrize(
+    ("allocated", "reserved", "title"),
+    [
+        ("2.00 GiB already allocated", "2.10 GiB", "probably other processes hold 37.9 of its 40.00 GiB"),
+        ("38.00 GiB already allocated", "38.50 GiB", "a GPU's memory is full"),
+        ("25.00 GiB already allocated", "26.00 GiB", "a GPU's memory is full"),
+    ],
+)
+def test_old_messages_show_what_others_hold(allocated: str, reserved: str, title: str, tmp_path: Path) -> None:
+    found = title_of(tmp_path, f"RuntimeError: {OLD.format(allocated, reserved)}")
+    assert title in found and ("other processes" in found) == ("other processes" in title)
+
+
 def test_a_size_that_is_not_a_number_is_not_read() -> None:
     read = gpu.read_numbers("Tried to allocate ... GiB. Process 12 has 1.2.3 GiB memory in use. 4.5.6 GiB is reserved")
     assert read.tried is None and read.processes == ()
@@ -137,3 +156,9 @@ def test_what_the_run_did_before_it_was_killed(tmp_path: Path, last: str, work: 
 def test_the_work_is_found_on_the_line_of_the_launcher_too(tmp_path: Path) -> None:
     line = "Loading checkpoint shards:  50%|#####| 1/2 [00:10<00:10, 10.36s/it][2023-08-22 11:46:22,908] [INFO] "
     assert read_log(tmp_path, f"{line}[launch.py:315:sigkill_handler] Killing subprocess 3210").last_work == "load"
+
+
+def test_a_single_process_that_was_killed_after_saving_gathered_nothing(tmp_path: Path) -> None:
+    killed = "run.sh: line 10: 4711 Killed                  python main.py --net resnet34"
+    title = title_of(tmp_path, f"best acc 70.1\nSaving model checkpoint to out/best\n{killed}")
+    assert "full state dict" not in title and "SIGKILL" in title

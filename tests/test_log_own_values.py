@@ -15,6 +15,7 @@ from tests.test_log_meanings import explained
 PANDAS = ("pandas/core/indexes/base.py", "get_loc", "raise KeyError(key) from err")
 GETATTR = ("torch/nn/modules/module.py", "__getattr__", "raise AttributeError(")
 OUTPUTS = ("transformers/utils/generic.py", "__getitem__", "return inner_dict[k]")
+TIMM = ("timm/layers/patch.py", "forward", "B, C, H, W = x.shape")
 JSON = ("/opt/env/lib/python3.11/json/encoder.py", "default", "raise TypeError(text)")
 
 
@@ -73,6 +74,29 @@ JSON = ("/opt/env/lib/python3.11/json/encoder.py", "default", "raise TypeError(t
         ("t.backward()", (), "AttributeError: 'float' object has no attribute 'backward'", "t is a float, not a tensor",
          "print(type(t)"),
         ("y = out['scores']", (OUTPUTS,), "KeyError: 'scores'", "out has no key 'scores'", "print(out.keys())"),
+        ("target = self.names[row[1]]", (), "KeyError: 'STD'", "self.names has no entry for 'STD', the value of row[1]",
+         "print(self.names.keys())"),
+        ("n = TABLE[names[i]]", (), "KeyError: 'elm'", "TABLE has no entry for 'elm', the value of names[i]",
+         "TABLE.keys"),
+        ("d = next(self.parameters()).device", (), "StopIteration", "self.parameters() is empty: the module has no",
+         "x.device"),
+        ("w = frames[0].size[1]", (), "TypeError: 'builtin_function_or_method' object is not subscriptable",
+         "size is a method there, and fit.py:7 in main reads an item of it", "x.shape[1]"),
+        ("y = net(input, 3)", (TIMM,), "AttributeError: 'builtin_function_or_method' object has no attribute 'shape'",
+         "input is probably Python's own function there", "grep -nw input fit.py"),
+        ("y = net(x)", (TIMM,), "AttributeError: 'builtin_function_or_method' object has no attribute 'shape'",
+         "x is a function, and timm/layers/patch.py:7 in forward reads its attribute shape (called by fit.py:7",
+         "Parentheses are missing"),
+        ("n = sum(model.parameters)", (), "TypeError: 'method' object is not iterable",
+         "a function was used where a value belongs (fit.py:7 in main)", "pyflakes fit.py"),
+        ("gray = cv2.cvtColor(frame, 7)", (),
+         "cv2.error: OpenCV(4.9.0) /io/color.hpp:92: error: (-15:Bad number of channels) in function 'f'\n"
+         "> Invalid number of channels in input image:\n>     'scn' is 1",
+         "cv2.cvtColor() does not accept the array that fit.py:7 in main gives it: Bad number of channels",
+         "one channel already"),
+        ("x = cv2.resize(image, (9, 9))", (),
+         "cv2.error: OpenCV(4.9.0) /io/resize.cpp:41: error: (-215:Assertion failed) !ssize.empty() in function 'r'",
+         "could not read a file of the dataset", "skip it"),
         ("from src.nets import Net", (), "ModuleNotFoundError: No module named 'src'",
          "Python does not find src, probably a module of the project itself", "PYTHONPATH=$PWD"),
         ("import utils.ranks", (), "ModuleNotFoundError: No module named 'utils.ranks'", "Python does not find "
@@ -102,6 +126,30 @@ def test_a_line_that_does_not_show_it_is_only_quoted(code: str, error: str, tmp_
     assert "fit.py:7 in main raised" in explained(tmp_path, f"{frames((SCRIPT, 'main', code))}{error}\n")[1]
 
 
+def test_parameters_of_a_copy_of_data_parallel(tmp_path: Path) -> None:
+    calls = (("torch/nn/parallel/parallel_apply.py", "_worker", "output = module(*input)"), MODULE)
+    text = frames(*calls, (SCRIPT, "forward", "d = next(self.parameters()).device")) + "StopIteration\n"
+    _, title, words = explained(tmp_path, text)
+    assert "self.parameters() is empty in the copies that nn.DataParallel makes" in title and "x.device" in words
+
+
+def test_what_python_itself_raises_is_not_the_scripts_own_check(tmp_path: Path) -> None:
+    library = ("/soft/python/3.10/lib/python3.10/wave.py", "open", "raise Error('unknown format of the file')")
+    text = f"{frames((SCRIPT, 'main', 'x = load(name)'), library)}wave.Error: unknown format of the file\n"
+    assert "fit.py:7 in main raised Error" in explained(tmp_path, text)[1]
+
+
+def test_torch_in_an_unpacked_archive_is_not_the_scripts_own_code(tmp_path: Path) -> None:
+    api = ("/dev/shm/uid-1/torch/distributed/_shard/api.py", "check", "raise RuntimeError(")
+    _, title, words = explained(tmp_path, f"{frames((SCRIPT, 'main', 'shard(x)'), api)}RuntimeError: no such shard\n")
+    assert "fit.py:7 in main raised" in title and "raised in torch/distributed/_shard/api.py:7 in check" in words
+
+
+def test_a_literal_index_is_not_another_missing_key(tmp_path: Path) -> None:
+    _, title, words = explained(tmp_path, f"{frames((SCRIPT, 'main', 'y = pick(row[1])'))}KeyError: 'STD'\n")
+    assert "row has no key" not in title + words
+
+
 def test_an_error_of_the_settings_is_not_put_down_to_one_ranks_data(tmp_path: Path) -> None:
     """One rank of two printed it. A batch without a key can be one rank's, an option cannot."""
     start = "[rank0]: start\n[rank1]: start\n"
@@ -110,3 +158,20 @@ def test_an_error_of_the_settings_is_not_put_down_to_one_ranks_data(tmp_path: Pa
     assert "not about one rank's data" in explained(tmp_path, start + option + error)[2]
     batch = frames((SCRIPT, "main", "x = batch['mask']"), prefix="[rank1]: ")
     assert "share of the data" in explained(tmp_path, f"{start}{batch}[rank1]: KeyError: 'mask'\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "title", "command"),
+    [
+        ("dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got 88 from PyObject",
+         "scikit-image was compiled for NumPy 1, and NumPy 2 is installed", "pip install 'numpy<2'"),
+        ("dtype size changed, may indicate binary incompatibility. Expected 88 from C header, got 96 from PyObject",
+         "scikit-image was compiled for a newer NumPy than the installed one", "pip install --upgrade numpy"),
+        ("ndarray size changed, may indicate binary incompatibility. Expected 88 from C header, got 80 from PyObject",
+         "scikit-image was compiled for a newer NumPy", "pip install --upgrade numpy"),
+    ],
+)  # fmt: skip
+def test_sizes_of_structures_show_which_numpy_is_newer(sizes: str, title: str, command: str, tmp_path: Path) -> None:
+    text = frames((SCRIPT, "main", "from skimage import data"), ("skimage/__init__.py", "f", "from ._x import y"))
+    _, found, words = explained(tmp_path, f"{text}ValueError: numpy.{sizes}\n")
+    assert title in found and command in words

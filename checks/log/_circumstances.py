@@ -133,6 +133,14 @@ def counted(inner: bool) -> Applies:
     return lambda log, raised: log.last_step is not None and log.last_step.inner == inner
 
 
+def several_ranks(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the log shows more than one rank, or a launcher of ranks."""
+    launched = re.compile(
+        r"local_rank|\btorchrun\b|\baccelerate\b|\bdeepspeed\b|\bmpirun\b|\bsrun\b|torch\.distributed"
+    )
+    return len(log.ranks) > 1 or bool(log.fallen) or any(launched.search(one.text) for one in log.seen)
+
+
 def waits(log: Log) -> list[SignatureMatch]:
     """Return the lines in which ranks report that they waited without success, if the run did not survive it."""
     return [one for one in log.seen if one.signature in _WAITED and not one.survived]

@@ -54,6 +54,7 @@ class Numbers(NamedTuple):
     own: float | None  # of this process, if the message names it so
     allocated: float | None
     unallocated: float | None  # reserved by torch, but not in use
+    reserved: float | None  # in total by torch, before torch 2.1
     pools: float | None  # of CUDA graphs
     allowed: float | None  # limit set by the program itself
     processes: tuple[Process, ...]  # the others, or all if the message does not name this one
@@ -72,6 +73,7 @@ def read_numbers(message: str) -> Numbers:
         _first(_OWN, message),
         allocated,
         unallocated,
+        reserved,
         _first(_POOLS, message),
         _first(_ALLOWED, message),
         tuple(

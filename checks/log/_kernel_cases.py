@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from mgpu.check import Fix
 from mgpu.signature import Case
+from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import either, every, reported, said, shown, within
+from ._circumstances import either, every, message, never, reported, said, shown, within
 
 _FLASH = r"^flash_attn(?:_interface|_2_cuda|_3)?\b"
 _TRITON_KERNELS = (
@@ -121,6 +122,29 @@ _LOSS = (
 _OF_EMBEDDING = either(within(r"^torch/nn/functional\.py in embedding$|^torch/nn/modules/sparse\.py"),
                        reported(r"srcIndex < srcSelectDimSize|ind >= 0 && ind < ind_dim_size"))
 _ASSERTED = "/pytorch/aten/src/ATen/native/cuda/{}: block: [0,0,0], thread: [1,0,0] Assertion `{}` failed."
+_BARE_ASSERT = every(message(r"device-side assert triggered"), never(reported(r"Assertion [`']")))
+
+
+def _loss_was_nan(log: Log, raised: UncaughtException | None) -> bool:
+    return any(one.signature == "log_loss_is_nan" and not one.survived for one in log.seen)
+
+
+_AFTER_NAN = Case(
+    every(_BARE_ASSERT, _loss_was_nan),
+    "an assertion on the GPU failed after the loss had become NaN: probably a consequence of the NaN",
+    "NaN or infinity in coordinates, boxes, probabilities or positions becomes an index outside of its tensor, or "
+    "breaks a check of a kernel. The log does not have the assertion's own text. The loss was NaN before, which "
+    "usually comes from a learning rate that is too high, fp16, or a sample that makes it infinite (an empty target, a "
+    "box without an area).",
+    (Fix("Lower the learning rate, start with a warm-up, and clip the gradients.",
+         ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",)),
+     Fix("Stop at the first loss that is not finite, and look at its batch.",
+         ("assert torch.isfinite(loss), batch", "torch.autograd.set_detect_anomaly(True)")),
+     Fix("If the loss is finite with the same data, find the kernel.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch t.py",))),
+    "  1%|1         | 8/900 [00:04<07:46,  1.9it/s, box_loss=nan, total_loss=nan]\n"
+    'Traceback (most recent call last):\n  File "/x/net.py", line 9, in step\n    mask = mask.repeat(4)\n'
+    "RuntimeError: CUDA error: device-side assert triggered",
+    "https://docs.pytorch.org/docs/stable/notes/amp_examples.html")
 INDEXES = (
     Case(reported(r"probability tensor contains"),
          "sampling failed: the model's probabilities contain NaN or infinity",
@@ -182,6 +206,7 @@ INDEXES = (
          "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\n"
          "torch.AcceleratorError: CUDA error: device-side assert triggered",
          "https://github.com/huggingface/transformers/issues/28104"),
+    _AFTER_NAN,
     Case(reported(r"index out of range in self"),
          "an index is outside of its table, on the CPU: probably a token id that the embedding has no row for",
          "This message is of the CPU's embedding and index_select. The tokenizer has more tokens than the model (an "
@@ -206,5 +231,19 @@ INDEXES = (
          "    return torch._C._nn.cross_entropy_loss(\n"
          "RuntimeError: CUDA error: device-side assert triggered",
          "https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html"),
+    Case(_BARE_ASSERT,
+         "an assertion on the GPU failed, usually an index out of range: a label or token id exceeds its table",
+         "The log does not have the assertion's own text, which names the kernel. Usually a class label is >= the "
+         "number of classes, or a token id is >= the vocabulary size. Values that are NaN, probabilities below 0 and "
+         "targets outside of 0 to 1 fail in the same way. Kernels run asynchronously: the failure is reported by a "
+         "later call.",
+         (Fix("Find the call: Python then stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch t.py",)),
+          Fix("Look for the line of the kernel in the log of that rank.",
+              ("grep -n 'Assertion' LOG",)),
+          Fix("Check labels and ids on the CPU.",
+              ("print(labels.min(), labels.max(), input_ids.min(), input_ids.max())",))),
+         'Traceback (most recent call last):\n  File "/x/net.py", line 9, in step\n    total = total + loss.item()\n'
+         "RuntimeError: CUDA error: device-side assert triggered",
+         "https://docs.pytorch.org/docs/stable/notes/cuda.html"),
 )
 # fmt: on

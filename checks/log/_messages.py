@@ -147,7 +147,7 @@ def _missing(one: UncaughtException) -> str:
         return f" {empty} is empty there: its first or last item is read, and it has none. {_WHERE_EMPTY}"
     if short == "IndexError" and one.message == "tuple index out of range" and (found := _DIMENSION.search(code)):
         return _of_dimensions(found["of"], [int(dim["number"]) for dim in _DIMENSION.finditer(code)])
-    if short == "KeyError" and (found := _only(_ITEM, code)):
+    if short == "KeyError" and (found := _only(_ITEM, code)) and _can_be(found["key"], one.message):
         return f" {found['of']} has no key {one.message or found['key']}."
     if short == "ValueError" and (variable := _VARIABLE.search(code)) and _NOT_A_NUMBER.search(one.message):
         return _of_variable(variable["name"], one.message)
@@ -160,6 +160,12 @@ def _missing(one: UncaughtException) -> str:
     if short == "ValueError" and "empty sequence" in one.message and (found := _only(_SMALLEST, code)):
         return f" {found['of']} is empty. {_WHERE_EMPTY}"
     return ""
+
+
+def _can_be(index: str, key: str) -> bool:
+    """Whether an index in the line can be the missing key: it is not another literal."""
+    index = index.strip()
+    return not re.match(r"-?\d+$|['\"]", index) or index.strip("'\"") == key.strip("'\"")
 
 
 def _of_dimensions(name: str, read: list[int]) -> str:

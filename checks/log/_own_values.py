@@ -14,8 +14,12 @@ from mgpu.command_line import Code, python, shell
 from mgpu.snapshot import UncaughtException
 
 from .._calls import asked_by_script
+from ._functions_as_values import function_as_value
 from ._messages import first_of_empty, short_name, wrong_value
+from ._next_items import used_up, without_parameters
+from ._opencv import refused_array
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
+from ._table_keys import computed_key, other_literal
 
 _KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
 _BATCHES = re.compile(
@@ -41,12 +45,17 @@ def explain(one: UncaughtException) -> Meaning | None:
     for kind in _OF_ANY:
         if found := kind(one):
             return found
-    if not one.place or one.packages[-1:] != ("",):
+    if not one.place or one.packages[-1:] != ("",) or _raised_by_python(one):
         return None
     for kind in _OF_OWN:
         if found := kind(one):
             return found
     return None
+
+
+def _raised_by_python(one: UncaughtException) -> bool:
+    """Whether the innermost frame is in Python's own library, so its line is not the script's."""
+    return bool(one.code and one.own_lines) and one.code != one.own_code
 
 
 def _at(one: UncaughtException) -> str:
@@ -106,7 +115,9 @@ def _key(one: UncaughtException) -> Meaning | None:
     code = (one.code if own else one.own_code) or ""
     found = [match for match in _KEY.finditer(code) if match["key"].strip("'\"") == key.strip("'\"")]
     if own and not found:
-        found = [match for match in _KEY.finditer(code) if match["key"][:1] not in "'\""]
+        if computed := computed_key(one, code):
+            return computed
+        found = [match for match in _KEY.finditer(code) if not other_literal(match["key"], key)]
     reads = own or (one.raised_in or "").endswith((" in __getitem__", " in pop", " in __missing__"))
     if len(found) != 1 or not reads:
         return None
@@ -343,25 +354,6 @@ def command(one: UncaughtException) -> Meaning | None:
     )
 
 
-def _used_up(one: UncaughtException) -> Meaning | None:
-    found = re.search(rf"\bnext\((?:iter\()?(?P<of>{NAME})", one.code or "")
-    if short_name(one.type) != "StopIteration" or not found:
-        return None
-    name = found["of"]
-    return Meaning(
-        f"{name} has no more items ({_at(one)})",
-        "An iterator yields its data once. The loop asks for more steps than one pass of the data has on this rank, or "
-        "the data, a filter or this rank's share of it is empty from the start: the step at which it fails decides.",
-        (
-            Fix(
-                "Start the next pass where it ends, or limit the number of steps.",
-                (python("try: batch = next({:dotted})", name), "except StopIteration: iterator = iter(dataloader)"),
-            ),
-            Fix(f"Compare the number of steps with the length of what {name} reads, on every rank."),
-        ),
-    )
-
-
 def _as_typed(command: str) -> str:
     """Return a command as a shell reads it. subprocess shows one without a shell as a list."""
     if not command.startswith("["):
@@ -384,5 +376,13 @@ def _recursion(one: UncaughtException) -> Meaning | None:
     )
 
 
-_OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (_key, _call, _not_json, lacks)
-_OF_OWN = (_none, _unpacked, _used_up, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)
+_OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
+    _key,
+    _call,
+    _not_json,
+    function_as_value,
+    without_parameters,
+    refused_array,
+    lacks,
+)
+_OF_OWN = (_none, _unpacked, used_up, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)

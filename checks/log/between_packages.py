@@ -11,6 +11,7 @@ from mgpu.text import listed
 
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
+from ._functions_as_values import FUNCTIONS
 from ._messages import NO_TRACEBACK, short_name, whole_message
 from .exceptions import unknown_exceptions
 
@@ -19,7 +20,7 @@ from .exceptions import unknown_exceptions
 _DO_NOT_FIT = re.compile(
     r"missing \d+ required (?:positional|keyword-only) argument|takes (?:from )?\d+ .*positional arguments? but"
     r"|(?:too many|not enough) values to unpack|cannot unpack non-iterable|got multiple values for"
-    r"|'(?!(?:NoneType|str|int|float|bool|list|dict|tuple|set|function|method|Tensor)')\w+' object has no attribute"
+    rf"|'(?!(?:NoneType|str|int|float|bool|list|dict|tuple|set|Tensor|{FUNCTIONS})')\w+' object has no attribute"
     r"|type object '\w+' has no attribute"
 )
 _GIVEN = re.compile(r"(?P<call>[A-Za-z_][\w.]*)\(\) (?:missing \d+ required|takes (?:from )?\d+ )")

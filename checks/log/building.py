@@ -119,6 +119,7 @@ ROWS = (
     Row("log_compiler_error", "root", "library",
         r"(?<![^\s:()])(?P<file>[^\s:()]{1,300}\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|inl))(?::\d+(?::\d+)?|\(\d+\)): "
         r"(?:fatal )?error: "
+        r"(?!\(-\d+[:)])"  # OpenCV: error: (-215:Assertion failed)
         r"(?!.*(?:No such file or directory|file not found|unsupported GNU version))(?P<what>.+)",
         ('csrc/kernel.cu(41): error: identifier "__nv_bfloat162" is undefined',
          "/x/include/ATen/cuda/CUDAContext.h:9:2: error: #error C++17 or later compatible compiler is required",

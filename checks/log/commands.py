@@ -10,8 +10,10 @@ from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.command_line import shell
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
+
+from ._circumstances import line_of
 
 _BASH = "https://www.gnu.org/software/bash/manual/bash.html"
 _EXIT_STATUS = "https://www.gnu.org/software/bash/manual/html_node/Exit-Status.html"
@@ -62,6 +64,20 @@ def _argument(groups: Mapping[str, str], _: UncaughtException | None) -> Meaning
 
 
 # fmt: off
+_IN_TRITON = Case(
+    line_of("log_c_assertion", r"\b(?:mlir|llvm)::|[/\\](?:Dialect/)?Triton|(?i:/triton/)"),
+    "Triton's compiler stopped at an assertion while it compiled a kernel: {what} ({file})",
+    "The kernel uses something that this release of Triton cannot compile for this GPU. The package with the kernel "
+    "(mamba-ssm, flash-linear-attention, vLLM, the script itself) was probably written for another release. It aborts "
+    "the process, so there is no Python traceback.",
+    (Fix("Upgrade the package with the kernel, and Triton together with torch.",
+         ("pip install --upgrade mamba-ssm  # for example", "pip show torch triton")),
+     Fix("Show the Python line that starts the kernel.", ("PYTHONFAULTHANDLER=1 mgpu launch train.py",)),
+     Fix("Or turn that kernel off, if the package has another implementation.")),
+    "python: /src/lib/Dialect/TritonGPU/IR/Dialect.cpp:12: unsigned mlir::triton::gpu::sizeOf(mlir::Attribute): "
+    "Assertion `0 && \"sizeOf not implemented\"' failed.\nAborted (core dumped)\n",
+    "https://github.com/state-spaces/mamba/issues/373")
+
 ROWS = (
     Row("log_command_not_found", "secondary", "launcher",
         rf"(?:{_SHELL}{_LINE}(?=\S+: (?:command )?not found$)|"
@@ -182,18 +198,19 @@ ROWS = (
         Fix("Update the library, and check the file it read: a damaged or wrong file is the usual reason.",
             ("RUST_BACKTRACE=1 mgpu launch train.py", "pip install --upgrade tokenizers safetensors")), _RUST),
     Row("log_c_assertion", "root", "kernel",
-        r"^(?:\S+: )?(?P<file>\S+\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp)):(?P<line>\d+): .*Assertion [`']"
+        r"^(?:\S+: )?(?P<file>\S+\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp)(?::\d+)?): .*Assertion [`']"
         r"(?P<what>(?!.*(?:only supported on|requires?) (?:Volta|Turing|Ampere|Hopper|Blackwell)\b).+)' "
         r"failed\b",
         ("python: /a/b.cpp:12: void foo(): Assertion `x > 0' failed.",
          "python3: ../nptl/pthread_mutex_lock.c:424: __pthread_mutex_lock_full: Assertion `e != ESRCH' failed.",
-         "Pass.cpp:43: mlir::Attribute f(): Assertion `x && \"no layout\"' failed. Aborted (core dumped"),
-        "compiled code stopped at an assertion: {what} ({file}:{line})",
+         "Pass.cpp:43: mlir::Attribute f(): Assertion `x && \"no layout\"' failed. Aborted (core dumped",
+         "python: /src/lib/Tools.cpp: unsigned mlir::triton::sizeOf(mlir::Type): Assertion `0 && \"no size\"' failed."),
+        "compiled code stopped at an assertion: {what} ({file})",
         "A library checked its own state and aborted the process (SIGABRT): a bug in it, or an argument that it does "
         "not expect.",
         (Fix("Show the Python line where it happened.", ("PYTHONFAULTHANDLER=1 mgpu launch train.py",)),
          Fix("Update the library that the file belongs to.", ("pip list --outdated",))), _ASSERT,
-        summary="Compiled code stopped at an assertion."),
+        summary="Compiled code stopped at an assertion.", cases=(_IN_TRITON,)),
     Row("log_python_fatal", "root", "library",
         r"^Fatal Python error: (?P<what>(?!Segmentation fault|Aborted|Bus error|Floating|Illegal)\S.*)",
         ("Fatal Python error: init_fs_encoding: failed to get the Python codec of the filesystem encoding",

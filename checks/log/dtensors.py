@@ -206,6 +206,22 @@ ROWS = (
         "The parameter is a transposed or sliced view: a weight that was tied, transposed or loaded that way.",
         Fix("Make the parameters contiguous before sharding.",
             ("for p in model.parameters(): p.data = p.data.contiguous()", "pip install --upgrade torch")), _FSDP2),
+    Row("log_shards_differ_from_metadata", "root", "script",
+        r"Number of local shards \((?P<have>\d+)\) does not match number of local shards metadata in "
+        r"sharded_tensor_metadata \((?P<listed>\d+)\) on rank \((?P<on>\d+)\)",
+        ("RuntimeError: Number of local shards (2) does not match number of local shards metadata in "
+         "sharded_tensor_metadata (0) on rank (9)",),
+        "rank {on} made {have} shards of a sharded tensor (a TorchRec table, for example), and the metadata lists "
+        "{listed} for it",
+        "The metadata places the shards by rank. It was made from another sharding plan than the shards, for another "
+        "number of ranks, or for another process group: a group of one node counts its ranks from 0.",
+        (Fix("Make one plan for all ranks, with the world size and the process group that the model is sharded with.",
+             ("plan = planner.collective_plan(model, sharders, dist.GroupMember.WORLD)",)),
+         Fix("Print the plan on that rank and on another one, and compare them.", ("print(dist.get_rank(), plan)",)),
+         Fix("If the plan is right, compare the releases: some of TorchRec pass another group than the plan's.",
+             ("pip show torch torchrec fbgemm-gpu",))),
+        "https://github.com/meta-pytorch/torchrec/pull/1033",
+        summary="A rank has another number of shards than the metadata of a sharded tensor lists."),
     Row("log_shard_would_move", "root", "script",
         r"would remove or reshape sharded dimension|Attempted to (?:unbind along the|flatten) sharded dimension|"
         r"in-place operations that require placement changes are not supported",

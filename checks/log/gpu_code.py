@@ -100,11 +100,17 @@ ROWS = (
         r"Query/Key/Value should be on the same device|indices "
         r"should be either on cpu or on the same device|"
         r"Input type \([^)]+\) and weight type \([^)]+\) should be the same|"
+        r"Input, output and indices must be on the current device|arguments are located on different GPUs|"
+        r"[Ii]nput and (?:\w+ )?(?:parameter|hidden|weight) tensors are not at the same device|"
         r"Tensor for argument .+ is on (?:cpu|CPU)|Tensor on device (?!meta)\S+ is not on the expected device (?!meta)",
         ("RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
          "cuda:1!", "RuntimeError: Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be "
          "the same",
-         "RuntimeError: indices should be either on cpu or on the same device as the indexed tensor (cuda:0)"),
+         "RuntimeError: indices should be either on cpu or on the same device as the indexed tensor (cuda:0)",
+         "RuntimeError: Input, output and indices must be on the current device",
+         "RuntimeError: arguments are located on different GPUs at /pytorch/aten/src/THC/generic/THCTensorIndex.cu:400",
+         "RuntimeError: Input and parameter tensors are not at the same device, found input tensor at cpu and "
+         "parameter tensor at cuda:0"),
         "the model and its input are on different devices",
         "A batch was not moved, a device is hard-coded as cuda:0, or device_map spread the model across GPUs in "
         "one rank. With plain python on several GPUs, nn.DataParallel copies the model to each of them, and a fixed "

@@ -20,6 +20,7 @@ _TROUBLE = "https://github.com/huggingface/accelerate/blob/main/docs/source/basi
 _SMALL_SHARE = 0.05  # of the GPU: what other processes hold does not explain the failure
 _MINOR_SHARE = 0.25  # likewise: it adds to the failure, which the place of the failure explains better
 _MOST_OF_GPU = 0.5
+_OF_ITS_OWN = 4.0  # GiB: what CUDA, cuDNN and NCCL hold in a process, outside of torch's own memory, is less
 _RANK_CONTEXT = 2.5  # GiB: what a process holds that opened a GPU only by mistake
 _REAL = 1024.0  # GiB: no GPU has more
 # fmt: off
@@ -107,6 +108,24 @@ def _taken(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
             else "The GPU is shared: what it holds is missing here."
         ),
         (_APART, _OTHERS, _OWN_GPU) if filled else (_OTHERS, _OWN_GPU, _SMALLER),
+    )
+
+
+def _held_unseen(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain memory that neither torch of this process has nor is free: torch before 2.1 does not name its owner."""
+    read = read_numbers(groups["numbers"])
+    if read.reserved is None or read.total is None or read.free is None or read.processes:
+        return None
+    held = read.total - read.free - read.reserved
+    if held < max(_MINOR_SHARE * read.total, _OF_ITS_OWN) or held < read.reserved:
+        return None
+    return Meaning(
+        f"a GPU's memory is full, and probably other processes hold {held:.1f} of its {read.total:.2f} GiB: torch has "
+        f"reserved only {read.reserved:.2f} GiB in this one",
+        "It is another program (an inference server, a notebook, another user's run), an orphaned rank of an earlier "
+        "run, or a second rank of this run on the same GPU. A part can be this process's own, if another library than "
+        "torch uses the GPU in it (TensorFlow, JAX). A smaller batch does not help.",
+        (_APART, _OTHERS, _OWN_GPU),
     )
 
 
@@ -303,10 +322,10 @@ ROWS = (
     Row("log_gpu_memory_full", "root", "cuda",
         r"^(?!.*this process has.* Process \d+ has|.*Process \d+ has.*(?:this process has| Process \d+ has))"
         r"(?!.*(?:cumem_allocator|on a different rank|RayTaskError\(OutOfMemoryError\): ray::)).*"
-        r"(?:CUDA out of memory|(?<!ray\.exceptions\.)(?<!Ray)OutOfMemoryError\b|"
+        r"(?P<numbers>(?:CUDA out of memory|(?<!ray\.exceptions\.)(?<!Ray)OutOfMemoryError\b|"
         r"CUDA [Ee]rror: out of memory|"
         r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|"
-        r"(?:CUDA driver error|Triton Error \[CUDA\]): out of memory|cuda runtime error \(2\))",
+        r"(?:CUDA driver error|Triton Error \[CUDA\]): out of memory|cuda runtime error \(2\)).{0,300})",
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 "
          "GiB", "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total "
          "capacity; 22.1 GiB already allocated; 11.00 MiB free; 22.9 GiB reserved in total by PyTorch)",
@@ -323,7 +342,7 @@ ROWS = (
         (_SMALLER, _SHARD, _OTHERS,
          Fix("If much is reserved but unallocated, let the allocator join segments.",
              ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",))),
-        _TROUBLE, because_of=("log_gpu_memory_taken",), cases=_CASES),
+        _TROUBLE, because_of=("log_gpu_memory_taken",), explain=_held_unseen, cases=_CASES),
 )
 # fmt: on
 

@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from .._kernel_line import KERNEL_LINE
-from ._circumstances import either, every, last_did, never, shown, within
+from ._circumstances import either, every, last_did, never, several_ranks, shown, within
 
 _OOM = "https://docs.kernel.org/admin-guide/mm/concepts.html#oom-killer"
 _RAY = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
@@ -17,6 +17,8 @@ _LOADS = within(r" in (?:from_pretrained|_load_pretrained_model|load_state_dict|
                 r"torch/serialization\.py in ")
 _OFFLOADS = within(r"deepspeed/runtime/\S+ in (?:_create_fp\w+|_setup_for_real_optimizer|initialize_optimizer_states)$")
 _SAVES = within(r" in (?:_?(?:\w+_)?save(?:_\w+)?|get_(?:\w+_)?state_dict)$")
+# Only then is something gathered for a checkpoint.
+_SHARDED = either(*map(shown, ("fsdp", "zero_three", "optimizer_offloaded", "tensor_parallel")), several_ranks)
 _PREPARES = within(r"^datasets/|^pandas/|^pyarrow/| in (?:load_dataset|tokenize\w*|preprocess\w*)$")
 _MORE = Fix("Request more memory for the job, or use a node with more.",
             ("sbatch --mem=0 ...", "docker run --memory=256g ..."))
@@ -66,16 +68,16 @@ _CASES = (
                "show(AutoModel.from_pretrained(\"ORG/MODEL\"), num_gpus_per_node=8, num_nodes=1)'",)), _MORE, _CHECK),
          "[INFO] [utils.py:789:see_memory_usage] CPU Virtual Memory:  used = 440.1 GB, percent = 93.4%",
          "https://github.com/deepspeedai/DeepSpeed/issues/4239"),
-    Case(either(last_did("save"), _SAVES),
+    Case(either(every(last_did("save"), _SHARDED), _SAVES),
          " while a checkpoint was saved: probably the full state dict was gathered in host memory",
          "A full state dict holds the whole model (and the optimizer: three times that) in the memory of rank 0, "
          "or of every rank. Training itself fits.",
          (Fix("Save sharded, so that each rank writes its own part.",
-              ("accelerate launch --fsdp_state_dict_type SHARDED_STATE_DICT ...",
+              ("accelerate launch --fsdp_state_dict_type _SHARDED_STATE_DICT ...",
                '"stage3_gather_16bit_weights_on_model_save": false')),
           Fix("Or gather on rank 0 only.", ("FullStateDictConfig(offload_to_cpu=True, rank0_only=True)",)),
           _MORE, _CHECK),
-         "Saving model checkpoint to /data/out/checkpoint-500",
+         "distributed_type: FSDP\nSaving model checkpoint to /data/out/checkpoint-500",
          "https://github.com/hao-ai-lab/FastVideo/issues/108"),
     Case(either(last_did("data"), _PREPARES),
          " while the data was prepared: probably too many processes tokenize, or every rank does",

@@ -14,6 +14,7 @@ from .. import _calls as calls
 from .. import _version_skew as skew
 from ._circumstances import shown
 from ._module_cases import NO_BITSANDBYTES
+from ._numpy_sizes import built_for_numpy
 from ._start_cases import NCCL_NOT_ON_PATH
 
 _EXTENSIONS = "https://pytorch.org/docs/stable/cpp_extension.html"
@@ -205,8 +206,9 @@ ROWS = (
              "mgpu doctor --only libraries")),
         "https://man7.org/linux/man-pages/man8/ld.so.8.html", summary="A shared library was not found."),
     Row("log_numpy_mismatch", "root", "library",
-        r"A module that was compiled using NumPy 1\.x cannot be run|numpy\.(?:dtype|ndarray|ufunc) size changed|"
-        r"_ARRAY_API not found|RuntimeError: Numpy is not available|numpy\.core\.multiarray failed to import",
+        r"(?P<said>A module that was compiled using NumPy 1\.x cannot be run|"
+        r"numpy\.(?:dtype|ndarray|ufunc) size changed.{0,120}|"
+        r"_ARRAY_API not found|RuntimeError: Numpy is not available|numpy\.core\.multiarray failed to import)",
         ("A module that was compiled using NumPy 1.x cannot be run in", "AttributeError: _ARRAY_API not found",
          "RuntimeError: Numpy is not available",
          "ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got "
@@ -215,7 +217,7 @@ ROWS = (
         "NumPy 2 changed interfaces that compiled packages use.",
         Fix("Upgrade the package that fails, or stay below NumPy 2.",
             ("pip install 'numpy<2'", "pip install --upgrade PACKAGE")),
-        "https://numpy.org/devdocs/user/troubleshooting-importerror.html"),
+        "https://numpy.org/devdocs/user/troubleshooting-importerror.html", explain=built_for_numpy),
     Row("log_numpy_name_dropped", "root", "library",
         r"module 'numpy' has no attribute '\w+'|`np\.\w+` was removed in the NumPy 2\.0 release",
         ("AttributeError: module 'numpy' has no attribute 'bool'.",

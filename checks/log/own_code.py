@@ -10,6 +10,7 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import Log, UncaughtException
 
 from ._messages import short_name, whole_message
+from ._opencv import is_unread_image
 from .exceptions import unknown_exceptions
 
 _UNSET = re.compile(
@@ -279,6 +280,8 @@ def log_sample_not_readable(log: Log) -> Answer:
     for one in unknown_exceptions(log):
         text = f"{one.message} {one.more or ''}"
         if not (_READERS.search(one.type) or (one.loader and _CUT_FILE.search(text))):
+            continue
+        if one.type == "cv2.error" and not is_unread_image(text):
             continue
         named = _PATH_IN.search(text)
         what = f": {named['path']}" if named else ", whose name the message does not have"

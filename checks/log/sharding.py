@@ -218,12 +218,13 @@ ROWS = (
             ("torch.load(path, weights_only=False)", "pip install --upgrade torch transformers accelerate")), _SAVE),
     Row("log_checkpoint_damaged", "root", "script",
         r"failed finding central directory|PytorchStreamReader failed|Unable to load weights from \w+ checkpoint file|"
-        r"invalid load key|Invalid magic number; corrupt file|storage has wrong byte size: expected|"
+        r"invalid load key|Invalid magic number; corrupt file|storage has wrong (?:byte )?size: expected|"
         r"unexpected EOF, expected \d+ more bytes|Ran out of input|pickle data was truncated|"
         r"Error while deserializing header|SafetensorError: (?:Invalid|Metadata)",
         ("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
          "_pickle.UnpicklingError: invalid load key, 'v'.", "EOFError: Ran out of input",
          "RuntimeError: unexpected EOF, expected 3292 more bytes. The file might be corrupted.",
+         "RuntimeError: storage has wrong size: expected 0 got 4096",
          "safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer"),
         "a checkpoint or data file is damaged, truncated, or only a Git LFS pointer",
         "Writing or downloading it was interrupted (full disk, a kill, several ranks writing one file). A file of 130 "

@@ -149,10 +149,12 @@ ROWS = (
                                                                             _VALIDATE)),
         "https://github.com/huggingface/transformers/pull/12021"),
     Row("log_deepspeed_batch_wrong", "root", "launcher",
-        r"train_batch_size is not equal to micro_batch_per_gpu \* gradient_acc_step \* world_size "
+        r"train_batch_size is not equal to micro_batch_per_gpu \* gradient_acc_step \* world_size ?"
         r"(?P<total>\d+) != (?P<micro>\d+) \* (?P<steps>\d+) \* (?P<world>\d+)",
         ("AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
-         "gradient_acc_step * world_size 16 != 1 * 8 * 1",),
+         "gradient_acc_step * world_size 16 != 1 * 8 * 1",
+         "AssertionError: train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size64 != 4 "
+         "* 2 * 4"),
         "DeepSpeed's batch sizes do not match: {total} is not {micro} x {steps} x {world} ranks",
         "The last number is the number of ranks DeepSpeed found. If it is 1 on a node with several GPUs, no launcher "
         "started the script.",

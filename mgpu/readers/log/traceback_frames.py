@@ -11,7 +11,17 @@ IPYTHON_FRAME = re.compile(
     r"(?P<function>\w+|<[^>]*>)"
 )
 # Also mgpu's recorder, which a rank loads from a clone of mgpu.
-FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d|[/\\]_mgpu_\w+\.py")
+# Folders and files of torch. Outside of site-packages it is an archive that was unpacked, or a clone.
+_OF_TORCH = (
+    r"(?:distributed[/\\](?:_\w+|fsdp|tensor|checkpoint|elastic|pipelining|rpc|optim|algorithms|device_mesh|launch"
+    r"|c10d_logger|distributed_c10d)|nn[/\\](?:modules|parallel|functional|utils|attention)|optim[/\\](?:_\w+|optimizer"
+    r"|lr_scheduler|adamw?|sgd)|utils[/\\](?:data|checkpoint|_\w+|cpp_extension)|autograd[/\\](?:__init__|function|graph)"
+    r"|_(?:dynamo|inductor|functorch|library)|testing[/\\]_internal)\b"
+)
+FOREIGN = re.compile(
+    r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d|[/\\]_mgpu_\w+\.py"
+    rf"|[/\\]torch[/\\]{_OF_TORCH}"
+)
 QUOTED_FILE = re.compile(r"<(?:string|stdin|unknown|input|ast|exec|eval)>$|/tmp/(?!.*(?:torchinductor|site-packages))")
 INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](?P<path>(?P<package>\w+)\S*)")
 # The same packages, and frameworks that people run from a clone of their repository.
@@ -19,6 +29,8 @@ CHECKED_OUT = re.compile(
     r"[/\\](?P<path>(?P<package>megatron(?=.(?:core|training|legacy|bridge)\b)|mbridge(?=.(?:core|models)\b)"
     r"|deepspeed(?=.(?:runtime|launcher|comm|ops|sequence|pipe|moe|checkpoint)\b)"
     r"|transformer_engine(?=.(?:pytorch|common)\b)|torchtitan(?=.(?:models|distributed|components|config|experiments)\b)"
+    rf"|torch(?=.{_OF_TORCH})"
+    r"|torchrec(?=.(?:distributed|modules|optim|sparse|inference|metrics|models|datasets)\b)"
     r"|torchtune(?=.(?:modules|training|config|models|recipes)\b)"
     # A clone has the package's name too: examples, documents and other repositories in it are not the package.
     r"|(?:llamafactory|llmtuner)(?=.(?:api|chat|cli|data|dsets|eval|extras|hparams|launcher|model|train|tuner|v1|webui)\b)"
