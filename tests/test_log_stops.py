@@ -149,6 +149,27 @@ def test_what_was_written_decides_whether_the_run_must_be_repeated(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("2026-02-17 22:40:24,365 - ERROR - tracker - cannot open the run file on this node", True),
+        ("ERROR: see https://example.org/help for more", False),
+        ("2026-02-17 22:40:24,365 - INFO - tracker - opened the run file on this node", False),
+    ],
+)
+def test_what_is_reported_before_a_cut_traceback(line: str, shown: bool, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(
+        f'{line}\nTraceback (most recent call last):\n  File "/app/run.py", line 34, in run\n    runnable.run()\n',
+        "utf-8",
+    )
+    first = root_cause.find_cause(read.read_logs([path]), None).first
+    assert first is not None
+    assert first.id == "log_traceback_cut"
+    assert first.outcome.problem is not None
+    assert ("cannot open the run file" in first.outcome.problem.cause) is shown
+
+
+@pytest.mark.parametrize(
     ("line", "wanted"),
     [
         ("ERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.", "log_rank_bus_error"),

@@ -83,6 +83,7 @@ class CutTraceback:
     rank: int | None = None
     code: Text | None = None  # the source line of that frame
     frame: Text | None = None  # as in `UncaughtException.frames`
+    reported: Text | None = None  # the error that a line just before it reports, without the line's prefixes
 
 
 @dataclass(frozen=True)

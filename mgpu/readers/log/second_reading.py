@@ -18,6 +18,7 @@ from functools import cache
 from mgpu.readers.log import last_step, pauses
 from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.readers.log.own_error import own_error
+from mgpu.readers.log.reported_error import with_report
 from mgpu.readers.log.row_matching import Signatures, signature_rows
 from mgpu.snapshot import LastStep, Log, Pause, SignatureMatch, UncaughtException
 
@@ -41,6 +42,7 @@ def read_end(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
     `tail`: the end of that file. `lines`: how many it has.
     """
     log = replace(_read_again(_with_details(log, tail), tail, signatures), reached=_reached(log, tail, lines))
+    log = replace(log, cut=tuple(with_report(one, tail, lines) for one in log.cut))
     return replace(log, own_error=own_error(tail, log, lines), pause=_pause(log, tail, lines, signatures))
 
 
