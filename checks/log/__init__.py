@@ -41,6 +41,7 @@
 * waiting: did ranks wait for one that never came?
 * stalled, diverged: in which collective did each rank wait, and why did one not join?
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
+* still_working, stood_still: does a progress bar show what went on until a timeout, or did the run stand still?
 * deepspeed_runs, deepspeed_checks, megatron_runs, megatron_setup, dtensors, optimizing: what did these say, and torch's
   sharded tensors and optimizers?
 * recomputation: did a checkpointed layer compute something else the second time?
@@ -74,8 +75,8 @@ ORDER: tuple[str, ...] = (
     "preference_training", "fine_tuners", "lightning_runs", "zero", "deepspeed_runs", "deepspeed_checks",
     "megatron_runs", "megatron_setup", "optimizing", "recomputation", "precision", "tensors", "autograd", "saved_files",
     "collectives", "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting",
-    "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks", "not_finite",
-    "own_message", "cut_tracebacks", "commands", "shell_scripts", "dataset_columns", "own_code", "package_faults",
-    "framework_mistakes", "refused", "between_packages", "exceptions",
+    "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "still_working", "stood_still", "after_end",
+    "printed_stacks", "not_finite", "own_message", "cut_tracebacks", "commands", "shell_scripts", "dataset_columns",
+    "own_code", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
 )
 # fmt: on

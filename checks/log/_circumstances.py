@@ -9,7 +9,7 @@ from mgpu.signature import Applies
 from mgpu.snapshot import Log, SignatureMatch, UncaughtException
 
 # Rows of a rank that waited for another one until a timeout, after the ranks had found each other.
-_WAITED = ("log_collective_timed_out", "log_gloo_timed_out", "log_rank_missed_barrier")
+_WAITED = ("log_collective_timed_out", "log_gloo_timed_out", "log_rank_missed_barrier", "log_timeout_line_cut")
 _CLOSE = 60  # lines
 
 

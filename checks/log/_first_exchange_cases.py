@@ -25,6 +25,23 @@ FIRST_COLLECTIVE = Case(
     "[rank0]:[E] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, "
     "NumelIn=1, "
     "NumelOut=1, Timeout(ms)=600000) ran for 600020 milliseconds before timing out.", _ENV)
+SCATTERED = Case(
+    line_of("log_collective_timed_out", r"OpType=SCATTER\b"),
+    "a rank waited in SCATTER until NCCL's timeout, probably for rank 0, which distributes the model's weights",
+    "With FSDP2 (DTensor, cpu_ram_efficient_loading), rank 0 reads the weights and scatters every parameter to the "
+    "others. It was still reading or converting them, failed, or ran out of host memory, or the ranks do not have the "
+    "same parameters in the same order. Training itself does not use SCATTER.",
+    (Fix("Look at what rank 0 did, and at the host memory of its node.",
+         ("mgpu doctor --log rank0.log rank1.log ...", "sudo dmesg -T | grep -i 'killed process'")),
+     Fix("Test it with every rank reading the weights itself.",
+         ("export FSDP_CPU_RAM_EFFICIENT_LOADING=false", "accelerate launch --fsdp_cpu_ram_efficient_loading false "
+                                                         "...")),
+     Fix("If rank 0 only needs longer, raise the timeout.",
+         ("InitProcessGroupKwargs(timeout=timedelta(hours=2))",), kind="stopgap",
+         caveat="A real hang then takes that long to be detected.")),
+    "[rank1]:[E] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=13, OpType=SCATTER, "
+    "NumelIn=384, NumelOut=0, Timeout(ms)=1800000) ran for 1800085 milliseconds before timing out.",
+    "https://github.com/axolotl-ai-cloud/axolotl/issues/3476")
 ENGINE_SHARES_GPU = Case(
     shown("weights_sent_to_engine"),
     "the trainer and the vLLM server use the same GPU: they form one NCCL group to send weights, and NCCL refuses two "

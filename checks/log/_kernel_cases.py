@@ -6,7 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case
 from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import either, every, message, never, reported, said, shown, within
+from ._circumstances import either, every, line_of, message, never, reported, said, shown, within
 
 _FLASH = r"^flash_attn(?:_interface|_2_cuda|_3)?\b"
 _TRITON_KERNELS = (
@@ -47,6 +47,19 @@ NEW_NVSHMEM = Case(
     shown("new_nvshmem"),
     "DeepEP waited for tokens until its timeout, probably because it does not support the installed NVSHMEM",
     *_NEW_NVSHMEM, "deep_ep 1.2.1+17cfb81 nvidia-nvshmem-cu13 3.6.5\n" + _DEEPEP_LINES, _DEEPEP)
+FAILED_IN_TRAINING = Case(
+    every(shown("loss_logged"), line_of("log_cuda_start_failed", r"CUDA (?:error: )?unknown error")),
+    "CUDA failed with an unknown error in the middle of the training: probably the GPU or its driver failed, or a "
+    "kernel did",
+    "The run had already trained, so CUDA had started. The driver reset or lost the GPU (an Xid, power, heat, a "
+    "suspended machine, a display that uses the same GPU), or a kernel failed earlier and a later call reports it.",
+    (Fix("Look for an Xid at that time, and at what the GPU reports now.",
+         ("sudo dmesg -T | grep -i xid", "nvidia-smi -q -d ECC,TEMPERATURE,POWER", "mgpu doctor --only xid"),
+         who="admin"),
+     Fix("If there is none, find the kernel.",
+         ("CUDA_LAUNCH_BLOCKING=1 mgpu launch train.py", "compute-sanitizer python train.py"))),
+    "step: 5700 loss: 0.028\nRuntimeError: CUDA error: unknown error\n",
+    "https://github.com/nv-tlabs/3dgrut/issues/191")
 START_IN_FORK = Case(
     reported(r"what\(\): +CUDA error: initialization error"),
     "CUDA was probably used in a forked process, where it cannot start: a DataLoader worker, or map(num_proc=...)",

@@ -11,7 +11,7 @@ from mgpu.snapshot import UncaughtException
 from .. import _notebooks as notebooks
 from ._circumstances import shown
 from ._gpu_number_cases import GLOBAL_RANK, GPU_NUMBERS
-from ._kernel_cases import CRASHES, START_IN_FORK
+from ._kernel_cases import CRASHES, FAILED_IN_TRAINING, START_IN_FORK
 from ._ray_cases import GPU_NOT_REQUESTED
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
@@ -272,7 +272,7 @@ ROWS = (
         (Fix("Check what CUDA reports on its own.", ("mgpu doctor --deep --only cuda", "ls -l /dev/nvidia*")),
          Fix("Reload nvidia_uvm.", ("sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm",), who="admin")),
         "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/689", explain=notebooks.explain_start,
-        cases=(START_IN_FORK,)),
+        cases=(START_IN_FORK, FAILED_IN_TRAINING)),
     Row("log_peer_access_refused", "root", "cuda",
         r"^(?!.*transport/shm\.cc).*peer access is not supported between these two devices|"
         r"cudaErrorPeerAccessUnsupported",

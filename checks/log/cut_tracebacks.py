@@ -54,10 +54,13 @@ def log_traceback_cut(log: Log) -> Answer:
         return Ok(f"no traceback without its exception in {log.lines:,} lines, or another error explains it")
     one = log.cut[0]
     code = f' The line is "{one.code}".' if one.code else ""
+    reported = (
+        f' Just before it, the log reports: "{one.reported}". Probably that is the reason.' if one.reported else ""
+    )
     return Problem(
         f"a traceback without its exception: the last frame in the log is {one.place}",
-        f"The type and the message of the exception are not in the log, so its cause is not known.{code}"
-        f"{_possible(one)}",
+        "The type and the message of the exception are not in the log"
+        f"{'.' if reported else ', so its cause is not known.'}{reported}{code}{_possible(one)}",
         (
             Fix("Read the lines that follow this frame in the complete log, or in the failed rank's own log."),
             Fix("Have each rank write its own log.", ("mgpu launch --log-dir runs train.py",)),

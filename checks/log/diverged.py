@@ -41,6 +41,9 @@ def _at_end_of_epoch(log: Log, raised: UncaughtException | None) -> bool:
 
 def _differ(log: Log, raised: UncaughtException | None) -> bool:
     """Whether ranks waited in different collectives."""
+    groups = {one.group for one in log.stalled if one.group is not None}
+    if len(groups) > 1 or any(one.several for one in log.stalled):
+        return False  # each process group counts its own
     return len({(one.sequence, one.operation) for one in log.stalled}) > 1
 
 

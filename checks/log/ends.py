@@ -10,6 +10,14 @@ from .._kernel_line import KERNEL_LINE
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
 _SIGNALS = "https://man7.org/linux/man-pages/man7/signal.7.html"
 _FAULTS = "https://docs.python.org/3/library/faulthandler.html"
+
+
+def _exit_code(signal: int) -> str:
+    """Return a pattern for a launcher's report of a process that a signal ended: as -N, or as a shell's 128 + N."""
+    ended = r"\b(?:crashed|exited|failed|terminated|finished|ended) with (?:exit )?(?:code|status)"
+    return rf"{ended}[ :=]{{1,3}}(?:-{signal}|{128 + signal})\b"
+
+
 # fmt: off
 ROWS = (
     Row("log_ucx_shared_memory_full", "root", "kernel",
@@ -24,9 +32,10 @@ ROWS = (
         r"exitcode\s*:? ?-11\b|Signal 11 \(SIGSEGV\)|Fatal Python error: Segmentation fault|"
         r"Segmentation fault \(core dumped\)|died with <Signals\.SIGSEGV|terminated with signal SIGSEGV|"
         r"Caught signal 11 \(Segmentation fault|exits with return code = -11\b|exited on signal 11\b|"
-        r"\*\*\* SIGSEGV received at time",
+        r"\*\*\* SIGSEGV received at time|Signal: Segmentation fault \(11\)|" + _exit_code(11),
         ("  exitcode  : -11 (pid: 25789)  (SIGSEGV)", "Signal 11 (SIGSEGV) received by PID 25789",
          "*** SIGSEGV received at time=1734086759 on cpu 3 ***",
+         "[n1:02744] Signal: Segmentation fault (11)", "Rank 2 crashed with exit code -11.",
          "[ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -11",
          "Fatal Python error: Segmentation fault", "srun: error: n1: task 2: Segmentation fault (core dumped)",
          "/bin/bash: line 1: 12 Segmentation fault (core dumped) python t.py",
@@ -44,9 +53,10 @@ ROWS = (
         r"exitcode\s*:? ?-7\b|Signal 7 \(SIGBUS\)|Fatal Python error: Bus error|Bus error \(core dumped\)|"
         r"died with <Signals\.SIGBUS|terminated with signal SIGBUS|Caught signal 7 \(Bus error|"
         r"exits with return code = -7\b|exited on signal 7\b|\btasks? [\d,-]+: Bus error|^(?:\S+: line \d+:\s+\d+ "
-        r")?Bus error(?:\b(?! \w)|: )",
+        r")?Bus error(?:\b(?! \w)|: )|Signal: Bus error \(7\)|" + _exit_code(7),
         ("  exitcode  : -7 (pid: 25800)  (SIGBUS)", "Signal 7 (SIGBUS) received by PID 25800",
-         "Fatal Python error: Bus error", "Bus error (core dumped)",
+         "Fatal Python error: Bus error", "Bus error (core dumped)", "[n1:02744] Signal: Bus error (7)",
+         "ERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.",
          "[node7:81 :0:81] Caught signal 7 (Bus error: nonexistent physical address)",
          "run.sh: line 7: 4711 Bus error   python train.py", "Bus error: nonexistent physical address with signal 7"),
         "a rank accessed a mapped page that no longer exists (SIGBUS): /dev/shm is full, or a file was truncated",
@@ -60,11 +70,12 @@ ROWS = (
         r"exitcode\s*:? ?-6\b|Signal 6 \(SIGABRT\)|Fatal Python error: Aborted|"
         r"^(?!srun: error).*Aborted \(core dumped\)|"
         r"died with <Signals\.SIGABRT|terminated with signal SIGABRT|exits with return code = -6\b|"
-        r"exited on signal 6\b|\*\*\* SIGABRT received at time|__cxxabiv1::__terminate\(\)",
+        r"exited on signal 6\b|\*\*\* SIGABRT received at time|__cxxabiv1::__terminate\(\)|"
+        r"Signal: Aborted \(6\)|" + _exit_code(6),
         ("  exitcode  : -6 (pid: 25842)  (SIGABRT)", "Signal 6 (SIGABRT) received by PID 25842",
          "*** SIGABRT received at time=1734086759 on cpu 3 ***",
          "/lib/libstdc++.so.6(+0xb135a) [0x14e6918f435a] __cxxabiv1::__terminate()",
-         "Fatal Python error: Aborted", "Aborted (core dumped)",
+         "Fatal Python error: Aborted", "Aborted (core dumped)", "[n1:02744] Signal: Aborted (6)",
          "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGABRT"),
         "a rank aborted (SIGABRT), usually through NCCL's watchdog or a C++ exception",
         "The library that called abort() printed the reason just before, in the last lines of that rank.",
@@ -73,7 +84,8 @@ ROWS = (
         exit_code=-6, tags=("last_line",)),
     Row("log_illegal_instruction", "root", "kernel",
         r"exitcode\s*:? ?-4\b|Signal 4 \(SIGILL\)|Illegal instruction \(core dumped\)|"
-        r"Fatal Python error: Illegal instruction|died with <Signals\.SIGILL",
+        r"Fatal Python error: Illegal instruction|died with <Signals\.SIGILL|Signal: Illegal instruction \(4\)|"
+        + _exit_code(4),
         ("  exitcode  : -4 (pid: 11)  (SIGILL)", "Signal 4 (SIGILL) received by PID 11",
          "Illegal instruction (core dumped)", "Fatal Python error: Illegal instruction"),
         "a library uses instructions that this CPU does not have (SIGILL)",
@@ -81,7 +93,7 @@ ROWS = (
         Fix("Rebuild the extension on this node, and delete what was compiled on another node.",
             ("lscpu | grep -i flags", "rm -rf ~/.cache/torch_extensions")), _SIGNALS, exit_code=-4),
     Row("log_rank_floating_point_signal", "root", "kernel", r"exitcode\s*:? ?-8\b|Signal 8 \(SIGFPE\)|"
-        r"Floating point exception \(core dumped\)",
+        r"Floating point exception \(core dumped\)|Signal: Floating point exception \(8\)|" + _exit_code(8),
         ("  exitcode  : -8 (pid: 11)  (SIGFPE)", "Signal 8 (SIGFPE) received by PID 11",
          "Floating point exception (core dumped)"),
         "a library divided an integer by zero (SIGFPE)",

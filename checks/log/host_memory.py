@@ -156,7 +156,7 @@ ROWS = (
     Row("log_rank_killed", "root", "kernel",
         r"exitcode\s*:? ?-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL|terminated with signal SIGKILL|"
         r"exits with return code = -9\b|exited on signal 9\b|line \d+: +\d+ Killed |"
-        r"exit code 137\b|exited with code 137\b|exit status 137\b",
+        r"exit code 137\b|exited with code 137\b|exit status 137\b|\bcrashed with exit code -9\b",
         ("  exitcode  : -9 (pid: 25778)  (SIGKILL)", "  traceback : Signal 9 (SIGKILL) received by PID 25778",
          "E0101 10:00:00.000 1 api.py:869] failed (exitcode: -9) local_rank: 0 (pid: 12) of binary: /usr/bin/python",
          "subprocess.CalledProcessError: Command '['python', 't.py']' died with <Signals.SIGKILL: 9>.",
@@ -164,7 +164,7 @@ ROWS = (
          "[ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -9",
          "mpirun noticed that process rank 3 with PID 0 on node n1 exited on signal 9 (Killed).",
          "/bin/bash: line 1: 12345 Killed                  python train.py",
-         "command terminated with exit code 137"),
+         "command terminated with exit code 137", "Rank 2 crashed with exit code -9."),
         "a rank was killed from outside (SIGKILL), usually because host memory ran out",
         "A program cannot catch SIGKILL, so there is no traceback. It comes from the kernel's or the job's memory "
         "limit, from Slurm, or from a kill -9.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
-from ._circumstances import every, message, never, within
+from ._circumstances import every, message, never, reported, within
 
 _ERRORS = "https://huggingface.co/docs/huggingface_hub/package_reference/utilities"
 _GATED = "https://huggingface.co/docs/hub/models-gated"
@@ -54,6 +54,18 @@ _UNNAMED_SERVER = Case(
     "requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('Remote end closed connection "
     "without response'))\n",
     "https://requests.readthedocs.io/en/latest/api/#requests.ConnectionError")
+
+_SERVICE_SILENT = Case(
+    reported(r"Error communicating with wandb process"),
+    "wandb.init() failed: the process that Weights & Biases starts on this node did not answer in time",
+    "wandb.init() starts a process of its own, which contacts the server. It did not start in time (many ranks start "
+    "one at once, a slow shared disk), or it reaches no server: no internet access, or a proxy.",
+    (Fix("Train without it, and upload the run later.",
+         ("export WANDB_MODE=offline", "wandb sync wandb/offline-run-*")),
+     Fix("Start it on the main process only, in a thread instead of a process, and upgrade it.",
+         ("WANDB_START_METHOD=thread mgpu launch train.py", "pip install --upgrade wandb",
+          "env | grep -i proxy"))),
+    "wandb: ERROR Error communicating with wandb process", "https://github.com/wandb/wandb/issues/3134")
 
 ROWS = (
     Row("log_hub_too_many_requests", "root", "library", r"429 Client Error|Error\b.*Too Many Requests",
@@ -197,13 +209,16 @@ ROWS = (
         summary="Weights & Biases was used in a process that had not called wandb.init()."),
     Row("log_wandb_timed_out", "root", "library",
         r"wandb\.errors\S*\.(?:CommError(?!: .*(?:[Pp]ermission|\b40[134]\b|not logged in|entity \S+ not found))|"
-        r"UsageError: Error communicating)|Run initialization has timed out|wandb: Network error \(",
+        r"UsageError: Error communicating)|"
+        r"wandb: ERROR Error communicating with wandb process|Run initialization has timed out|wandb: Network error \(",
         ("wandb.errors.errors.CommError: Run initialization has timed out after 90.0 sec.",
-         "wandb.errors.CommError: It appears that there was an issue communicating with W&B."),
+         "wandb.errors.CommError: It appears that there was an issue communicating with W&B.",
+         "wandb: ERROR Error communicating with wandb process"),
         "Weights & Biases could not be reached",
         "The node has no internet access, or every rank opens a run of its own.",
         Fix("Start it on the main process only, or use offline mode.",
-            ("export WANDB_MODE=offline", "wandb sync wandb/offline-run-*", "mgpu doctor --script train.py")), _WANDB),
+            ("export WANDB_MODE=offline", "wandb sync wandb/offline-run-*", "mgpu doctor --script train.py")), _WANDB,
+        cases=(_SERVICE_SILENT,)),
     Row("log_lock_not_had", "root", "library", r"filelock\.\S*Timeout: |The file lock '.*' could not be acquired|"
         r"\[Errno 37\] No locks available|OSError: \[Errno 9\] .*flock",
         ("filelock._error.Timeout: The file lock '/home/u/.cache/x.lock' could not be acquired.",

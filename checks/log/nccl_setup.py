@@ -208,6 +208,17 @@ ROWS = (
         (Fix("Treat it as out of memory: a smaller batch, or a sharded model.", ("nvidia-smi", "mgpu configure")),
          Fix("Repair NVML, to see the numbers.", ("nvidia-smi -L", "mgpu doctor --only driver"))),
         "https://github.com/pytorch/pytorch/blob/main/c10/cuda/CUDACachingAllocator.cpp"),
+    Row("log_efa_not_found", "secondary", "nccl", r"fi_getinfo: provider efa (?:output empty list|returned -61\b)",
+        ("libfabric:85:1747438790::core:core:fi_getinfo_():1392<warn> fi_getinfo: provider efa output empty list",
+         "libfabric:85:core:core:fi_getinfo_():964<info> fi_getinfo: provider efa returned -61 (No data available)"),
+        "libfabric finds no EFA device in this container or on this node",
+        "The AWS plugin needs EFA. The devices were not passed to the container, EFA is not enabled on the instance, "
+        "or the image's libfabric or EFA driver is older than the instance's. NCCL then fails or uses TCP.",
+        (Fix("Pass the devices to the container, and check that libfabric sees them.",
+             ("fi_info -p efa", "ls /dev/infiniband", "docker run --device=/dev/infiniband/uverbs0 ...",
+              "mgpu doctor --only efa_plugin_missing")),
+         Fix("In Kubernetes, request the devices.", ("vpc.amazonaws.com/efa: 1",))),
+        "https://github.com/aws/aws-ofi-nccl/issues/889"),
 )
 # fmt: on
 

@@ -61,6 +61,18 @@ ROWS = (
         Fix("Find the first error on any node.", ("mgpu doctor --log LOGS...",
                                                   "mgpu doctor --only infiniband")),
         "https://github.com/NVIDIA/nccl/issues/1737"),
+    Row("log_mlx5_completion_error", "root", "network", r"\bmlx5: \S+: got completion with error:",
+        ("mlx5: node7: got completion with error:", "(Actor pid=90, ip=10.0.0.3) mlx5: host_unknown: got completion "
+                                                    "with error:"),
+        "an InfiniBand or RoCE adapter reported a failed transfer (mlx5)",
+        "The user-space driver of the adapter prints it for every failed RDMA operation, with its raw record in the "
+        "next lines. The other node did not respond (a wrong GID, a rail without a path, a bad cable), it ended, or "
+        "the memory of the transfer is not accessible (GPUDirect, PCIe ACS).",
+        (Fix("Check the ports, and which adapters reach each other.",
+             ("mgpu doctor --only infiniband", "ibstat | grep -E 'CA|State'", "ibqueryerrors")),
+         Fix("Let NCCL report the operation, and name the adapters that are connected.",
+             ("NCCL_DEBUG=INFO mgpu launch train.py", "export NCCL_IB_HCA=mlx5_0,mlx5_1")), _SLOW),
+        "https://github.com/ofiwg/libfabric/issues/4283"),
     Row("log_memory_not_locked", "root", "nccl",
         r"ibv_(?:reg_mr|reg_dmabuf_mr|create_qp|create_cq)\w* failed"
         r"(?!.*(?:Bad address|Invalid argument|Operation not supported|err(?:or|no) (?:14|22|95)\b))",

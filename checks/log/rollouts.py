@@ -52,6 +52,21 @@ ROWS = (
         f"{_LENGTHS}",
         _ROOM, _SAMPLING, because_of=("log_prompt_leaves_no_room",),
         summary="An inference engine is asked for no or a negative number of tokens."),
+    Row("log_engine_weights_not_updated", "root", "library",
+        r"[Ff]ailed to update (?:the )?(?:parameter|weight)s? (?:online|from \w+)\b|"
+        r"\"POST /(?:update_weights\w*|init_weights_update_group) HTTP/[\d.]+\" [45]\d\d",
+        ("Failed to update parameter online: start out of range (expected to be in range of [-8, 8])",
+         '"POST /update_weights_from_distributed HTTP/1.1" 400 Bad Request',
+         '"POST /update_weights_from_tensor HTTP/1.1" 500 Internal Server Error'),
+        "the rollout engine could not take over the trainer's weights",
+        "After each step, the trainer sends its weights to the engine (SGLang, vLLM). The engine's tensors did not fit "
+        "what came: other parallel sizes (TP, EP, DP) than the trainer expects, a layout that the engine changes after "
+        "loading (quantized or fused expert weights), or releases that do not belong together. The message after the "
+        "colon has the details.",
+        (Fix("Compare the engine's parallel sizes, dtype and quantization with what the trainer's example sets, and "
+             "run once with a size of 1.", ("--rollout-num-gpus-per-engine 1", "--sglang-expert-parallel-size 1")),
+         Fix("Use the engine's release that the trainer was tested with.", ("pip show sglang vllm",))),
+        "https://github.com/sgl-project/sglang/issues/26032"),
 )
 # fmt: on
 

@@ -6,7 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import TypeAlias
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, check
+from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.signature import Applies, Meaning
 from mgpu.snapshot import Log, StalledCollective
 
@@ -35,7 +35,7 @@ _INTERFACE = Fix("Set the interface that connects the nodes, and open all ports 
 _stalled = partial(  # These checks are consequences of what the named ones find.
     check,
     Severity.ERROR,
-    because_of=("log_rank_worked_alone", "log_ranks_diverged", "log_timed_out_after_end"),
+    because_of=("log_rank_worked_alone", "log_ranks_diverged", "log_timed_out_after_end", "log_processes_stood_still"),
     role="secondary",
     kind="timeout",
     tags=("precise",),
@@ -67,6 +67,21 @@ def _positions(log: Log) -> list[StalledCollective]:
     return [one for one in log.stalled if one.rank is not None and one.sequence is not None]
 
 
+def _comparable(log: Log) -> list[StalledCollective]:
+    """Return the reports about one process group: each group counts its collectives from 1.
+
+    If a rank reports several numbers without naming groups, no numbers can be compared.
+    """
+    far = _positions(log)
+    if any(one.several for one in far):
+        return []
+    groups = Counter(one.group for one in far if one.group is not None)
+    if len(groups) < 2:
+        return far
+    usual = groups.most_common(1)[0][0]
+    return [one for one in far if one.group == usual]
+
+
 def _position(one: StalledCollective) -> _Position:
     return one.sequence, one.operation, one.elements if one.operation in _EQUAL else None
 
@@ -87,7 +102,7 @@ def _silent(log: Log) -> list[int]:
 @check(
     Severity.ERROR,
     source=_FLIGHT_RECORDER_TUTORIAL,
-    because_of=("log_ranks_diverged",),
+    because_of=("log_ranks_diverged", "log_processes_stood_still"),
     role="secondary",
     kind="timeout",
     tags=("precise",),
@@ -102,7 +117,7 @@ def log_ranks_out_of_step(log: Log) -> Answer:
     Fix: Find where the ranks diverge: conditions on the rank around reduce, gather, barrier or save, or unequal numbers
     of batches.
     """
-    far = _positions(log)
+    far = _comparable(log)
     steps = Counter(map(_position, far))
     if len(steps) < 2:
         return Ok("all watchdog reports are about the same collective" if far else "no watchdog reports")
@@ -223,4 +238,47 @@ def log_exchange_stalled(log: Log) -> Answer:
         ),
         {"sequence": far[0].sequence, "operation": far[0].operation},
         tuple(f"rank {one.rank}" for one in far),
+    )
+
+
+@_stalled(source=_FLIGHT_RECORDER_TUTORIAL, same_as=("log_collective_timed_out", "log_watchdog_stuck"))
+def log_timeout_before_silence(log: Log) -> Answer:
+    """A collective timed out on a rank, and the watchdogs of other ranks got stuck afterwards.
+
+    Why: When a watchdog stops its rank, the communicators of the others break, and their watchdogs get stuck in NCCL.
+    torch reports that minutes later, and a merged log can show it first.
+
+    Fix: Start at the rank that reports the timeout, and look for the rank that did not join.
+    """
+    first = next((one for one in log.seen if one.signature == "log_collective_timed_out" and not one.survived), None)
+    stuck = next((one for one in log.seen if one.signature == "log_watchdog_stuck" and not one.survived), None)
+    if first is None or stuck is None or log.silent_after_s is None or log.silent_after_s < 0:
+        return Ok("no watchdogs that got stuck after a timeout")
+    stall = next((one for one in log.stalled if one.rank == first.rank), None)
+    operation = f" in {stall.operation}" if stall and stall.operation else ""
+    others = ", ".join(map(str, stuck.ranks))
+    return Problem(
+        f"a rank waited for the others{operation} until NCCL's timeout; other watchdogs got stuck after that",
+        f"The watchdogs{f' of ranks {others}' if others else ''} got stuck {log.silent_after_s:.0f} s after it, and "
+        "reported it minutes later: a consequence. The rank that reports the timeout is not the cause: another rank "
+        "did not join the collective. It failed, took another path in the script or still worked alone, or its GPU "
+        "stopped.",
+        (
+            Fix(
+                "Find the rank that did not join: the first error, the lowest SeqNum, or the oldest last line.",
+                ("mgpu doctor --log rank0.log rank1.log ...",),
+            ),
+            Fix(
+                "Let torch record which collective each rank was in.",
+                ("TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 mgpu launch train.py",),
+            ),
+            Fix(
+                "Look for a GPU fault on the nodes of the ranks that report nothing.",
+                ("sudo dmesg -T | grep -iE 'xid|nvlink'",),
+                who="admin",
+            ),
+        ),
+        {"line": first.text, "stuck_after_s": log.silent_after_s},
+        tuple(f"rank {rank}" for rank in first.ranks),
+        Place(first.file, first.line),
     )

@@ -9,7 +9,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from ._circumstances import shown, within
-from ._first_exchange_cases import FIRST_COLLECTIVE
+from ._first_exchange_cases import FIRST_COLLECTIVE, SCATTERED
 
 _NCCL = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"
 _GLOO = "https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc"
@@ -87,7 +87,17 @@ ROWS = (
              ("InitProcessGroupKwargs(timeout=timedelta(hours=2))",), kind="stopgap",
              caveat="A real hang then takes that long to be detected.")),
         "https://github.com/pytorch/pytorch/issues/118369",
-        summary="A rank waited for the others in a collective until NCCL's timeout.", cases=(FIRST_COLLECTIVE,)),
+        summary="A rank waited for the others in a collective until NCCL's timeout.",
+        cases=(SCATTERED, FIRST_COLLECTIVE)),
+    Row("log_timeout_line_cut", "secondary", "timeout",
+        r"Watchdog caught collective(?: operation(?: timeout:?(?: WorkNCCL\(?)?)?)?\s*$",
+        ("[rank6]:[E ProcessGroupNCCL.cpp:563] [Rank 6] Watchdog caught collective",
+         "[Rank 2] Watchdog caught collective operation timeout:"),
+        "a rank waited for the others in a collective until NCCL's timeout (the line is cut)",
+        "Another rank did not join: it died, took another path in the script, got fewer batches, waits for its data "
+        "loader, or still works alone (rank 0 saves, downloads, evaluates). The rest of the line, which is not in this "
+        "log, names the collective (SeqNum, OpType).",
+        (_FIRST, _RECORD), "https://github.com/Lightning-AI/litData/issues/340"),
     Row("log_watchdog_stuck", "secondary", "timeout",
         r"Heartbeat monitor timed out|watchdog got stuck for \d+ seconds",
         ("[E] Heartbeat monitor timed out! Process will be terminated after dumping debug info.",
@@ -112,7 +122,8 @@ ROWS = (
          "[PG ID 0 PG GUID 0 Rank 0] Received a dump signal due to a collective timeout from rank 3 and we will try "
          "our best to dump the debug info."),
         "torch stopped a rank after a collective failed or timed out",
-        "It follows a timeout or the failure of another rank.", (_FIRST, _RECORD), _NCCL),
+        "It follows a timeout or the failure of another rank.", (_FIRST, _RECORD), _NCCL,
+        because_of=("log_collective_timed_out", "log_timeout_line_cut")),
     Row("log_collectives_differ", "root", "script",
         r"Cannot apply desired operation due to shape mismatches|Detected mismatch between collectives on ranks|"
         r"Received data size doesn't match expected size|op\.preamble\.length <= op\.nbytes|"

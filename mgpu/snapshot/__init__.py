@@ -103,6 +103,7 @@ from mgpu.snapshot.run_facts import (
     NotFinite,
     OwnError,
     Pace,
+    Pause,
     PrintedStack,
     RankPace,
     Run,

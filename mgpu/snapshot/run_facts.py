@@ -83,6 +83,7 @@ class CutTraceback:
     rank: int | None = None
     code: Text | None = None  # the source line of that frame
     frame: Text | None = None  # as in `UncaughtException.frames`
+    reported: Text | None = None  # the error that a line just before it reports, without the line's prefixes
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,9 @@ class StalledCollective:
     completed: int | None = None  # sequence number of the last completed one
     at: Label | None = None
     elements: int | None = None  # NumelIn: elements of its input on this rank; 1 for a barrier
+    waited_s: float | None = None  # "ran for": far more than the timeout if the watchdog itself did not run
+    group: Label | None = None  # of its process group: "0", "3(mesh_dp)"; None: the line does not name it
+    several: bool = False  # the rank reports other numbers, too, without naming groups: they count separately
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,16 @@ class LastStep:
     of: float | None = None
     inner: bool = False  # a bar with another total than that of the training: its evaluation, or a generation
     epoch: float | None = None  # the last that Trainer logged
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A step before a lost connection that took many times longer than those before it."""
+
+    text: Text  # the line of the step
+    line: int
+    seconds: float
+    usual_s: float  # median of the steps before it
 
 
 @dataclass(frozen=True)
@@ -219,8 +233,11 @@ class Log:
     nccl_error: Text | None = None  # what NCCL reports after "Last error:", or in its first WARN line
     finished: Text | None = None  # the line that shows a good end; None: there is none, or an error came after it
     failed: Text | None = None  # the first line that reports a failed rank, task or job
+    # From the first timeout of a collective until watchdogs got stuck; negative: before it. None: no times of both
+    silent_after_s: float | None = None
     lone_work: LoneWork | None = None
     last_step: LastStep | None = None  # before the first timeout
+    pause: Pause | None = None  # before the first lost connection, if it is near the end of its only file
     reached: LastStep | None = None  # before the first uncaught exception, if it is near the end of its only file
     shows: tuple[Circumstance, ...] = ()
     # What the output showed last before a process was killed or got no memory: save, data, download, load,

@@ -65,6 +65,12 @@ _RESULT = re.compile(
     r"process group has NOT been destroyed|destroy_process_group\(\) was not called before program exit",
     re.I,
 )
+# What reinforcement learning does between two rounds of training.
+_NEXT_ROUND = re.compile(
+    r"\b(?:updat(?:e|ing)|sync(?:ing)?|send(?:ing)?|broadcast(?:ing)?|load(?:ing)?) (?:the )?(?:model )?weights?\b|"
+    r"\bmake_experience\b|\brollouts?\b|\bwak(?:e|ing)[ _]up\b",
+    re.I,
+)
 # torch writes it when a process exits by itself.
 _EXITED = re.compile(r"destroy_process_group\(\) was not called before program exit")
 _WRONG = re.compile(r"\b(?:error|fatal|failed|failure|exception|abort(?:ed|ing)?)\b", re.I)
@@ -168,6 +174,7 @@ def last_step(tail: str, announced: Announced) -> str | None:
             return whole[place]
         later.exited &= not _WRONG.search(text)
         later.results |= bool(_RESULT.search(text))
+        later.works |= bool(_NEXT_ROUND.search(text))
     return None
 
 
@@ -178,6 +185,7 @@ class _Later:
     results: bool = False
     steps: bool = False  # a step without a total
     inner: bool = False  # the bar within an epoch is complete
+    works: bool = False  # the run gives an inference engine the new weights, or generates with it, as after each step
     exited: bool = False  # the process exits by itself, and nothing between reports an error
 
 
@@ -221,7 +229,7 @@ def _of_bar(bar: re.Match[str], announced: Announced, later: _Later) -> bool | N
         complete = float(bar["at"]) == float(bar["of"]) > 1
     except ValueError:
         return False
-    if not complete:
+    if not complete or later.works:
         return False
     if _EVALUATES.search(name):
         return None

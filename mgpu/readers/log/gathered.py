@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mgpu.readers.log import lone_work
+from mgpu.readers.log import lone_work, stalls
 from mgpu.readers.log.survival import Latest
 from mgpu.snapshot import (
     Circumstance,
@@ -26,6 +26,7 @@ class Gathered:
     seen: dict[str, SignatureMatch] = field(default_factory=dict)
     raised: dict[tuple[str, str, str | None], UncaughtException] = field(default_factory=dict)
     stalled: dict[int | None, StalledCollective] = field(default_factory=dict)
+    silences: list[tuple[str, float]] = field(default_factory=list)  # of watchdogs: when reported, and its seconds
     ranks: set[int] = field(default_factory=set)
     nccl: dict[bool, str] = field(default_factory=dict)  # NCCL's first error: True: after "Last error:", False: WARN
     work: list[lone_work.Candidate] = field(default_factory=list)
@@ -53,4 +54,5 @@ class Gathered:
             last_step=self.last_step,
             shows=tuple(self.shows.values()),
             stacks=tuple(self.stacks),
+            silent_after_s=stalls.silent_after(self.stalled.values(), self.silences),
         )

@@ -292,7 +292,9 @@ class _File:
             elif not self.tracebacks.quotes_code:
                 self._record_match(name, match, line, number)
         if stall := stalls.read_stall(line):
-            self.found.stalled.setdefault(line.rank, stall)
+            stalls.add_stall(self.found.stalled, stall)
+        if silence := stalls.read_silence(line):
+            self.found.silences.append(silence)
 
     def _record_nccl(self, line: Line, number: int) -> None:
         """Search what NCCL reports after "Last error:" as if it were one of its WARN lines, which say the same."""

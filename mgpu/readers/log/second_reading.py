@@ -16,11 +16,12 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
 
-from mgpu.readers.log import last_step
+from mgpu.readers.log import last_step, pauses
 from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.readers.log.own_error import own_error
+from mgpu.readers.log.reported_error import with_report
 from mgpu.readers.log.row_matching import Signatures, signature_rows
-from mgpu.snapshot import LastStep, Log, SignatureMatch, UncaughtException
+from mgpu.snapshot import LastStep, Log, Pause, SignatureMatch, UncaughtException
 
 _EXCERPT_LINES = 60  # a longer log was not typed or wrapped by hand
 _WRAPPED_AT = 50  # characters of the shortest line that a terminal or a person breaks
@@ -42,7 +43,14 @@ def read_end(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
     `tail`: the end of that file. `lines`: how many it has.
     """
     log = replace(_read_again(_with_details(log, tail), tail, signatures), reached=_reached(log, tail, lines))
-    return replace(log, own_error=own_error(tail, log, lines))
+    log = replace(log, cut=tuple(with_report(one, tail, lines) for one in log.cut))
+    return replace(log, own_error=own_error(tail, log, lines), pause=_pause(log, tail, lines, signatures))
+
+
+def _pause(log: Log, tail: str, lines: int, signatures: Signatures) -> Pause | None:
+    """Return the pause before the first lost connection that ended the run."""
+    lost = next((one.line for one in log.seen if one.signature in signatures.echoes and not one.survived), None)
+    return None if lost is None else pauses.before_line(tail, lines, lost)
 
 
 def _reached(log: Log, tail: str, lines: int) -> LastStep | None:

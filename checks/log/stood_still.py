@@ -1,0 +1,98 @@
+"""Did a run stand still: were its processes stopped, or did it take far longer for a step than before?"""
+
+from __future__ import annotations
+
+from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
+from mgpu.snapshot import Log, StalledCollective
+
+from ._durations import duration
+
+_DIST = "https://docs.pytorch.org/docs/stable/distributed.html"
+_FACTOR = 2.0  # of the timeout: a watchdog that runs reports it within seconds
+_MORE_S = 600.0
+_ALIKE = 0.1  # share by which the ranks' times can differ
+# fmt: off
+_WHY = ("the machine or the virtual machine was suspended, the job was stopped (SIGSTOP, scontrol suspend, a paused "
+        "container), or storage, the network or a driver hung")
+_FIXES = (
+    Fix("Check whether the node was suspended or hung at that time.",
+        ("sudo dmesg -T | grep -iE 'suspend|resume|blocked for more|not responding|xid'", "last -x | head",
+         "sacct -j JOBID --format=JobID,State,Start,End,Suspended"), who="admin"),
+    Fix("Resume from the last checkpoint. A longer timeout does not help.", ("mgpu launch train.py",)),
+)
+# fmt: on
+
+
+def _late(log: Log) -> list[StalledCollective]:
+    """Return the reports of watchdogs that came far later than their timeout."""
+    return [
+        one
+        for one in log.stalled
+        if one.waited_s and one.timeout_s and one.waited_s > max(_FACTOR * one.timeout_s, one.timeout_s + _MORE_S)
+    ]
+
+
+@check(Severity.ERROR, source=_DIST, role="secondary", kind="timeout", tags=("precise",))
+def log_processes_stood_still(log: Log) -> Answer:
+    """The watchdogs of several ranks reported a timeout hours late: they, too, did not run.
+
+    Why: A watchdog checks its timeout every few seconds. If ranks report a collective that ran for several times its
+    timeout, at the same time, their processes were stopped: the machine was suspended, the job was stopped, or a disk,
+    the network or a driver hung.
+
+    Fix: Look in the logs of the node and of the scheduler for what stopped it, then resume from the last checkpoint.
+    """
+    late = _late(log)
+    waited = [one.waited_s for one in late if one.waited_s]
+    if len(late) < 2 or max(waited) > (1 + _ALIKE) * min(waited):
+        return Ok("no timeouts that several ranks reported late")
+    first = late[0]
+    line = next((one for one in log.seen if one.signature == "log_collective_timed_out"), None)
+    return Problem(
+        f"the processes probably stood still for about {duration(min(waited) - (first.timeout_s or 0))}: the ranks "
+        "report a timeout that much too late",
+        f"A collective with a timeout of {duration(first.timeout_s or 0)} had run for {duration(min(waited))} on "
+        f"{len(late)} ranks, equally long on each. NCCL's watchdog checks it every few seconds, so the watchdogs did "
+        f"not run either: {_WHY}. The collective that they name is not the cause.",
+        _FIXES,
+        {
+            "line": line.text if line else None,
+            "waited_s": min(waited),
+            "timeout_s": first.timeout_s,
+        },
+        place=Place(line.file, line.line) if line else None,
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://github.com/RVC-Project/Retrieval-based-Voice-Conversion-WebUI/issues/1882",
+    role="secondary",
+    kind="network",
+    tags=("precise",),
+    same_as=("log_peer_gone",),
+)
+def log_step_took_long(log: Log) -> Answer:
+    """A step took many times longer than those before it, and then a connection between the ranks broke.
+
+    Why: The machine of one rank was suspended, or storage or the network hung. A connection that stays silent for that
+    long is closed.
+
+    Fix: Look in the logs of the nodes for that time, then resume from the last checkpoint.
+    """
+    pause = log.pause
+    lost = next((one for one in log.seen if one.signature == "log_peer_gone" and not one.survived), None)
+    if pause is None or lost is None:
+        return Ok("no unusually long step before a connection was lost")
+    return Problem(
+        f"the connection to another rank was lost after a step of {duration(pause.seconds)}, where "
+        f"{duration(pause.usual_s)} were usual",
+        f'Line {pause.line:,} came that late ("{pause.text}"). Probably {_WHY}. The connection broke after that. '
+        "Otherwise, the process at the other end exited, and its own log has the reason.",
+        (
+            *_FIXES,
+            Fix("Read the log of the rank at the other end.", ("mgpu doctor --log rank0.log rank1.log ...",)),
+        ),
+        {"line": lost.text, "seconds": pause.seconds, "usual_s": pause.usual_s},
+        place=Place(lost.file, lost.line),
+    )

@@ -1,0 +1,188 @@
+"""Which of several reports of one stop is its cause, and what do a bar, times and exit codes show about it?
+
+All logs are synthetic, in the form of the programs that write them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mgpu.engine import root_cause
+from mgpu.readers.log import read
+
+TIMEOUT = (
+    "{head}[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, "
+    "Timeout(ms)=1800000) ran for {ran} milliseconds before timing out.\n"
+)
+TAKEN_DOWN = "{head}[Rank {rank}] Some NCCL operations have failed or timed out. Due to the asynchronous\n"
+STUCK = (
+    "[rank4]:[E626 {at} ProcessGroupNCCL.cpp:1743] [PG ID 0 PG GUID 0(default_pg) Rank 4] ProcessGroupNCCL's watchdog "
+    "got stuck for 480 seconds without making progress in monitoring enqueued collectives.\n"
+)
+
+
+def timeout(rank: int, seq: int, op: str = "ALLREDUCE", ran: int = 1800021, head: str = "") -> str:
+    return TIMEOUT.format(head=head, rank=rank, seq=seq, op=op, ran=ran)
+
+
+def at(time: str, rank: int) -> str:
+    return f"[rank{rank}]:[E626 {time} ProcessGroupNCCL.cpp:632] "
+
+
+GROUPED = "[PG ID 1 PG GUID {}(mesh_tp) Rank {}] "
+BAR = "{percent}%|████      | {done}/500 [{times}, {rate}]{end}"
+DIED = "(raylet) A worker died or was killed while executing a task by an unexpected system error.\n"
+WORKER = "(ReferenceActor pid=41, ip=10.0.0.7) "
+CASES = {
+    "ranks that stood still together": (
+        timeout(0, 901, ran=25624887) + timeout(0, 905, ran=25625613) + timeout(3, 640, ran=25625600),
+        "log_processes_stood_still", "stood still for about 6 h 37 min"),
+    "one late rank alone proves nothing": (
+        timeout(0, 901, ran=25624887), "log_collective_timed_out", "waited for the others"),
+    "rank 0 alone in a gather after the end": (
+        "{'train_runtime': 119.8, 'train_loss': 1.2}\n" + timeout(0, 2778, "_ALLGATHER_BASE"),
+        "log_timed_out_after_end", "rank 0 alone waited in _ALLGATHER_BASE"),
+    "other ranks in a barrier after the end": (
+        "{'train_runtime': 119.8, 'train_loss': 1.2}\n" + timeout(1, 2778, "ALLREDUCE"),
+        "log_timed_out_after_end", "the timeout is in what runs after it"),
+    "an unknown error after steps": (
+        "Training 19% step: 5700 loss: 0.028 Elapsed: 0:21:08terminate called after throwing an instance of "
+        "'c10::Error'\n  what():  CUDA error: unknown error\n", "log_cuda_start_failed", "in the middle of the"),
+    "an unknown error at the start": (
+        "  what():  CUDA error: unknown error\n", "log_cuda_start_failed", "does not start"),
+    "a watchdog that became silent after a timeout": (
+        STUCK.format(at="05:14:36.393067540") + timeout(2, 9, head=at("05:06:30.929096625", 2)),
+        "log_timeout_before_silence", "waited for the others in ALLREDUCE"),
+    "a watchdog that was silent before": (
+        STUCK.format(at="05:14:36.393067540") + timeout(2, 9, head=at("05:14:31.929096625", 2)),
+        "log_watchdog_stuck", "stuck in a CUDA or NCCL call"),
+    "a timeout that is printed after its consequence": (
+        TAKEN_DOWN.format(head=at("05:30:20.036611330", 1), rank=1)
+        + timeout(1, 13, "SCATTER", head=at("05:30:20.039566920", 1)),
+        "log_collective_timed_out", "distributes the model's weights"),
+    "a worker that died at its timeout": (
+        BAR.format(percent=0, done=0, times="30:02<?", rate="?it/s", end="\n") + DIED
+        + timeout(1, 1, "_ALLGATHER_BASE", head=WORKER), "log_worker_ended_by_timeout", "number 1) never completed"),
+    "a worker that died long before": (
+        BAR.format(percent=0, done=0, times="03:02<?", rate="?it/s", end="\n") + DIED
+        + timeout(1, 1, "_ALLGATHER_BASE", head=WORKER), "log_ray_worker_died", "died"),
+    "a bar that advanced until the timeout": (
+        "caching latents...\n" + BAR.format(percent=87, done=435, times="30:02<04:26", rate="4.13s/it", end="")
+        + timeout(1, 3, head="[E ProcessGroupNCCL.cpp:828] "), "log_rank_still_working", "at 435 of 500"),
+    "a bar that hung until the timeout": (
+        "caching latents...\n" + BAR.format(percent=2, done=10, times="30:22<16:20", rate="2.00s/it", end="")
+        + timeout(1, 3, head="[E ProcessGroupNCCL.cpp:828] "), "log_collective_timed_out", "waited"),
+    "a cut line of a watchdog": (
+        "EPOCH 1 BATCH 80: train_loss=0.07\n[rank6]:[E ProcessGroupNCCL.cpp:563] [Rank 6] Watchdog caught collective",
+        "log_timeout_line_cut", "the line is cut"),
+    "a step of hours before a lost connection": (
+        "2024-04-10 04:59:03 | INFO | logs | epoch 5, step at 58400, loss=31.1\n"
+        "2024-04-10 05:01:07 | INFO | logs | epoch 5, step at 58600, loss=33.7\n"
+        "2024-04-10 05:03:10 | INFO | logs | epoch 5, step at 58800, loss=32.8\n"
+        "2024-04-10 07:05:01 | INFO | logs | epoch 5, step at 59000, loss=35.8\n"
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:589] Read error [10.0.0.2]:25266: Connection "
+        "reset by peer\n", "log_step_took_long", "a step of 2 h 1 min, where 2 min 3 s were usual"),
+    "usual steps before a lost connection": (
+        "2024-04-10 04:59:03 | INFO | logs | epoch 5, step at 58400, loss=31.1\n"
+        "2024-04-10 05:01:07 | INFO | logs | epoch 5, step at 58600, loss=33.7\n"
+        "2024-04-10 05:03:10 | INFO | logs | epoch 5, step at 58800, loss=32.8\n"
+        "2024-04-10 05:05:15 | INFO | logs | epoch 5, step at 59000, loss=35.8\n"
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:589] Read error [10.0.0.2]:25266: Connection "
+        "reset by peer\n", "log_peer_gone", "was lost"),
+    "a full bar, new weights, and an error of the adapter": (
+        "Train epoch [1/1]: 100%|██████████| 128/128 [23:32<00:00, 11.04s/it, kl=0]\n"
+        "(LLMRayActor pid=90) update weight: model.embed_tokens.weight, dtype: torch.bfloat16\n"
+        "(LLMRayActor pid=90, ip=10.0.0.3) mlx5: node3: got completion with error:\n",
+        "log_mlx5_completion_error", "failed transfer"),
+    "a tracker that explains a cut traceback": (
+        "(worker_7) : wandb: ERROR Error communicating with wandb process\nTraceback (most recent call last):\n"
+        '  File "/app/run.py", line 34, in run\n    runnable.run()\n', "log_wandb_timed_out", "did not answer in time"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_stopped_the_run(name: str, tmp_path: Path) -> None:
+    text, wanted, title = CASES[name]
+    path = tmp_path / "run.log"
+    path.write_text(text, "utf-8")
+    first = root_cause.find_cause(read.read_logs([path]), None).first
+    assert first is not None
+    assert first.outcome.problem is not None
+    assert (first.id, title in first.outcome.problem.title) == (wanted, True), first.outcome.problem.title
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        timeout(0, 901) + timeout(0, 905) + timeout(3, 640),  # several groups of rank 0, without their names
+        timeout(0, 901, head=GROUPED.format(1, 0)) + timeout(3, 640, head=GROUPED.format(2, 1)),
+    ],
+)
+def test_numbers_of_several_groups_are_not_compared(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(text, "utf-8")
+    verdict = root_cause.find_cause(read.read_logs([path]), None)
+    assert "log_ranks_out_of_step" not in [one.id for one in (verdict.first, *verdict.others) if one]
+
+
+def test_a_full_bar_is_no_end_if_the_weights_are_sent_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(
+        "Train epoch [1/1]: 100%|██████████| 128/128 [23:32<00:00, 11.04s/it, kl=0]\n"
+        "(LLMRayActor pid=90) update weight: model.embed_tokens.weight, dtype: torch.bfloat16\n",
+        "utf-8",
+    )
+    assert read.read_logs([path]).finished is None
+
+
+def test_what_was_written_decides_whether_the_run_must_be_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    end = "{'train_runtime': 119.8, 'train_loss': 1.2}\n" + timeout(1, 2778)
+    for text, repeated in ((end, True), ("Checkpoint saved.\n" + end, False)):
+        path.write_text(text, "utf-8")
+        first = root_cause.find_cause(read.read_logs([path]), None).first
+        assert first is not None
+        assert first.outcome.problem is not None
+        assert ("needs no repetition" in first.outcome.problem.fixes[0].text) is not repeated
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("2026-02-17 22:40:24,365 - ERROR - tracker - cannot open the run file on this node", True),
+        ("ERROR: see https://example.org/help for more", False),
+        ("2026-02-17 22:40:24,365 - INFO - tracker - opened the run file on this node", False),
+    ],
+)
+def test_what_is_reported_before_a_cut_traceback(line: str, shown: bool, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(
+        f'{line}\nTraceback (most recent call last):\n  File "/app/run.py", line 34, in run\n    runnable.run()\n',
+        "utf-8",
+    )
+    first = root_cause.find_cause(read.read_logs([path]), None).first
+    assert first is not None
+    assert first.id == "log_traceback_cut"
+    assert first.outcome.problem is not None
+    assert ("cannot open the run file" in first.outcome.problem.cause) is shown
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("ERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.", "log_rank_bus_error"),
+        ("trainer-1 exited with code 135", "log_rank_bus_error"),
+        ("command terminated with exit code 139", "log_rank_segfault"),
+        ("Rank 0 crashed with exit code -9.", "log_rank_killed"),
+        ("[1d50fe70ad3a:02744] Signal: Segmentation fault (11)", "log_rank_segfault"),
+        ("[1d50fe70ad3a:02744] Signal: Bus error (7)", "log_rank_bus_error"),
+    ],
+)
+def test_how_a_launcher_reports_a_signal(line: str, wanted: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(f"step 1 loss 0.3\n{line}\n", "utf-8")
+    first = root_cause.find_cause(read.read_logs([path]), None).first
+    assert first is not None
+    assert first.id == wanted
