@@ -128,6 +128,11 @@ def since_last_step(name: str) -> Applies:
     return applies
 
 
+def several_ranks() -> Applies:
+    """The log shows a rank by its number, or reports of a launcher about failed ranks."""
+    return lambda log, raised: bool(log.ranks or log.fallen)
+
+
 def counted(inner: bool) -> Applies:
     """The last counter before the timeout was a bar within the training (an evaluation), or was not."""
     return lambda log, raised: log.last_step is not None and log.last_step.inner == inner
