@@ -114,8 +114,8 @@ def log_samples_masked(log: Log) -> Answer:
     Fix: Use the conversation template of the base model, and the release of transformers that the project names.
     """
     masked = _shown(log, "samples_masked")
-    raised = any(not error.caught and not error.of_launcher for error in log.raised)
-    if masked is None or masked.times < _LEAST_MASKED or raised or log.fallen:
+    ended = log.finished or log.fallen or any(not error.caught and not error.of_launcher for error in log.raised)
+    if masked is None or masked.times < _LEAST_MASKED or ended:
         return Ok("no samples that a tokenization mismatch leaves out")
     return Problem(
         f"{masked.times} samples are not trained on: the conversation template does not fit the tokenizer",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Log, OwnError
 
@@ -27,6 +29,8 @@ _EXITS = frozenset(
         "log_make_failed",
     }
 )
+# A process that was killed has none of its own.
+_EXIT_CODE = re.compile(r"(?i)(?:code|status)\W{0,4}\d")
 _NOISE = frozenset(row.id for row in noise.ROWS)
 
 
@@ -99,7 +103,9 @@ def log_ended_while_loading(log: Log) -> Answer:
     """
     known = any(not seen.survived and seen.signature not in _NOISE for seen in log.seen)
     raised = any(not error.caught and not error.of_launcher for error in log.raised)
-    if log.failed is None or log.finished is not None or log.last_work != "load" or known or raised or log.own_error:
+    by_itself = _EXIT_CODE.search(log.failed or "") or log.fallen  # a signal has rows of its own
+    ended = log.failed is not None and log.finished is None and not by_itself
+    if not ended or log.last_work != "load" or known or raised or log.own_error:
         return Ok("no rank that ended silently while weights were loaded")
     return Problem(
         "a rank ended without a traceback while weights were loaded: probably killed for host memory",

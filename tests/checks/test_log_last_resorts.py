@@ -46,6 +46,8 @@ CASES = (
     fails("log_ended_while_loading", "probably killed for host memory", "killed process",
         log=log(last_work="load", failed="Killing subprocess 11")),
     well("log_ended_while_loading", "ended silently", log=log(last_work="train", failed="Killing subprocess 11")),
+    well("log_ended_while_loading", "ended silently",  # by itself
+        log=log(last_work="load", failed="ERROR:torch.distributed:failed (exitcode: 1) local_rank: 0 (pid: 11)")),
     well("log_ended_while_loading", "ended silently",
         log=log(last_work="load", failed="Killing subprocess 11", seen=(TIMEOUT,))),
     fails("log_gradients_not_finite", "logged step (2)", "bf16",
@@ -58,6 +60,8 @@ CASES = (
         log=log(seen=(NAN,), shows=(shown("tensor_not_finite", 30, 30),))),
     fails("log_samples_masked", "12 samples are not trained on", "--version",
         log=log(shows=(shown("samples_masked", 5, 40, 12),))),
+    well("log_samples_masked", "no samples",
+        log=log(shows=(shown("samples_masked", 5, 40, 12),), finished="{'train_runtime': 9.0}")),
     well("log_samples_masked", "no samples", log=log(shows=(shown("samples_masked", 5, 5, 1),))),
     fails("log_traceback_cut", "the last frame in the log is trl/sampler.py:2 in pick", "Read the lines that follow",
         log=log(cut=(CutTraceback("trl/sampler.py:2 in pick", "run.log", 60, 1),))),
