@@ -140,10 +140,36 @@ SIZES = (
          "https://huggingface.co/docs/transformers/main_classes/model"),
 )
 
+_NAME = ('Traceback (most recent call last):\n  File "/x/site-packages/vllm/model_executor/models/qwen2.py", line 391, '
+         "in load_weights\n    param = params_dict[name]\nKeyError: '{name}'")
+WEIGHT_NAMES = (
+    Case(said(r"\b(?:base_layer|lora_\w+|modules_to_save|base_model)\."),
+         "a weight is sent or saved under a name of its LoRA wrapper, which the model that loads it does not know: "
+         "{name}",
+         "PEFT puts base_layer, lora_A and lora_B into the names of the layers that it adapts. The model that loads "
+         "them has no LoRA layers, or names them otherwise. The weights are probably intact.",
+         (Fix("Merge the adapter before the weights are sent or saved.", ("model.merge_and_unload()",)),
+          Fix("Or turn LoRA on in the engine as well. Trainers do it with their own setting of the LoRA rank.",
+              ("LLM(..., enable_lora=True)", "actor_rollout_ref.model.lora_rank=32 "
+                                             "actor_rollout_ref.rollout.load_format=safetensors")),
+          Fix("If both are set, upgrade trainer and engine together.", ("pip show verl trl vllm peft",))),
+         _NAME.format(name="layers.3.mlp.up_proj.base_layer.weight"), "https://github.com/huggingface/trl/issues/2698"),
+    Case(said(r"KeyError: ['\"](?:\w+\.)*(?:_fsdp_wrapped_module|_orig_mod|_forward_module)\.|KeyError: ['\"]module\."),
+         "a weight has a wrapper's prefix in its name, which the model that loads it does not know: {name}",
+         "DDP, FSDP and torch.compile put module., _fsdp_wrapped_module. or _orig_mod. into the names. The weights are "
+         "probably intact.",
+         (Fix("Take the weights from inside the wrapper.",
+              ("accelerator.unwrap_model(model).state_dict()", "accelerator.get_state_dict(model)")),
+          Fix("Or remove the prefix.",
+              ("state = {{name.replace('_orig_mod.', ''): tensor for name, tensor in state.items()}}",))),
+         _NAME.format(name="_orig_mod.layers.3.mlp.up_proj.weight"),
+         "https://pytorch.org/docs/stable/generated/torch.compile.html"),
+)
+
 _FLAT = ('Traceback (most recent call last):\n  File "/x/site-packages/torch/distributed/fsdp/_flat_param.py", line '
          "792, in _validate_tensors_to_flatten\n    raise ValueError(\nValueError: {message}")
 FLATTENING = (
-    Case(said(r"integer dtype"),
+    Case(said(r"integer dtype|Integer parameters"),
          "FSDP cannot shard integer weights: the model is probably quantized to 8 bits (load_in_8bit), or to 4 bits in "
          "uint8",
          "FSDP 1 flattens the parameters of a layer into one of a floating type. 8-bit weights of bitsandbytes have no "

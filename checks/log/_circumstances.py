@@ -134,11 +134,11 @@ def counted(inner: bool) -> Applies:
 
 
 def several_ranks(log: Log, raised: UncaughtException | None) -> bool:
-    """Whether the log shows more than one rank, or a launcher of ranks."""
+    """Whether the log shows another rank than rank 0, or a launcher of ranks."""
     launched = re.compile(
         r"local_rank|\btorchrun\b|\baccelerate\b|\bdeepspeed\b|\bmpirun\b|\bsrun\b|torch\.distributed"
     )
-    return len(log.ranks) > 1 or bool(log.fallen) or any(launched.search(one.text) for one in log.seen)
+    return any(rank > 0 for rank in log.ranks) or bool(log.fallen) or any(launched.search(one.text) for one in log.seen)
 
 
 def waits(log: Log) -> list[SignatureMatch]:

@@ -172,6 +172,18 @@ KEYS = (
          _LAST_KEYS.format(model="Net", keys='Missing key(s) in state_dict: "a.weight".\n\t'
                                              'Unexpected key(s) in state_dict: "module.a.weight".'),
          "https://pytorch.org/docs/stable/generated/torch.nn.Module.html"),
+    Case(shown("keys_of_fake_quantizer"),
+         "only one of checkpoint and model {model} is prepared for quantization-aware training",
+         "prepare_qat() adds fake_quant and activation_post_process to the layers, and fusing moves 'bn1' into "
+         "'conv1.bn'. A state dict fits only a model that was fused and prepared in the same way.",
+         (Fix("Build, fuse and prepare the model as the saved one, then load, then convert.",
+              ("model.train(); fuse_modules_qat(model, LAYERS, inplace=True)",
+               "model.qconfig = get_default_qat_qconfig('fbgemm'); prepare_qat(model, inplace=True)",
+               "model.load_state_dict(state); convert(model.eval(), inplace=True)")),
+          Fix("If both run in one program, convert the trained model itself, without a second one.")),
+         _LAST_KEYS.format(model="Net", keys='Missing key(s) in state_dict: "bn1.weight".\n\t'
+                                             'Unexpected key(s) in state_dict: "conv1.weight_fake_quant.scale".'),
+         "https://docs.pytorch.org/docs/stable/generated/torch.ao.quantization.prepare_qat.html"),
     Case(shown("keys_of_quantizer"),
          "quantized and plain weights are mixed: only one of checkpoint and model {model} is quantized",
          "A quantized layer stores its scales (absmax, SCB, qzeros) next to the packed weight. A plain layer has no "

@@ -268,11 +268,22 @@ ROWS = (
         Fix("Find and remove it.", ("python -c \"import sys; from PIL import Image; "
                                     "[Image.open(f).load() for f in sys.argv[1:]]\" DATA/*",)),
         "https://pillow.readthedocs.io/en/stable/PIL.html"),
+    Row("log_kernel_lost_parent", "root", "script", r"^(?!\s).*Parent appears to have exited, shutting down",
+        ("[IPKernelApp] WARNING | Parent appears to have exited, shutting down.",
+         "Message: 'Parent appears to have exited, shutting down.'"),
+        "the notebook's kernel stopped because the program that had started it (Jupyter, an editor) ended",
+        "A kernel watches its parent process and exits with it: the server was stopped, its session or container "
+        "ended, or the terminal or ssh connection that ran it closed. An error while it writes this message is a "
+        "consequence.",
+        Fix("Run long training outside of the notebook, detached from the session.",
+            ("jupyter nbconvert --to script NOTEBOOK.ipynb", "mgpu launch --detach train.py")),
+        "https://github.com/ipython/ipykernel/pull/233"),
     Row("log_stdout_closed", "secondary", "script", r"BrokenPipeError: \[Errno 32\]",
         ("BrokenPipeError: [Errno 32] Broken pipe",),
         "the program wrote to a pipe that has no reader",
         "The reader (head, less, tee) exited, or a worker lost its parent.",
-        Fix("Redirect the output to a file.", ("mgpu launch train.py > train.log 2>&1",)), _PYTHON),
+        Fix("Redirect the output to a file.", ("mgpu launch train.py > train.log 2>&1",)), _PYTHON,
+        because_of=("log_kernel_lost_parent",)),
     Row("log_steps_unknown", "root", "script",
         r"max_steps must be set to a positive value if dataloader does not have a length|"
         r"max_steps has to be specified|object of type '\w*IterableDataset' has no len\(\)",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from mgpu.check import Fix
-from mgpu.signature import Case, Row, signatures
+from collections.abc import Mapping
 
-from ._circumstances import every, message, never, reported, within
+from mgpu.check import Fix
+from mgpu.signature import Case, Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
+
+from ._circumstances import every, message, never, reported, several_ranks, within
 
 _ERRORS = "https://huggingface.co/docs/huggingface_hub/package_reference/utilities"
 _GATED = "https://huggingface.co/docs/hub/models-gated"
@@ -13,6 +16,25 @@ _OFFLINE = "https://huggingface.co/docs/huggingface_hub/package_reference/enviro
 _DEFER = "https://github.com/huggingface/accelerate/blob/main/docs/source/concept_guides/deferring_execution.md"
 _WANDB = "https://docs.wandb.ai/guides/track/environment-variables"
 _DATASETS = "https://huggingface.co/docs/datasets/loading"
+
+
+def _where_called(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Name the line of a program in one process, as far as its traceback shows that it is one."""
+    if raised is None or not raised.place or raised.by_torch or raised.ranks:
+        return None
+    return Meaning(
+        f"{raised.place} calls {groups['call']}() without a run: wandb.init() was not called in this process",
+        "The script reports to Weights & Biases without having started a run, or it starts one on another path (an "
+        "option, another script). With several processes, only the one that called wandb.init() can do it.",
+        (
+            Fix(
+                "Call wandb.init() before that line, or turn off the option that makes the script report.",
+                ("wandb.init(project='PROJECT')", "if wandb.run is not None: wandb.log({'loss': loss})"),
+            ),
+        ),
+    )
+
+
 # fmt: off
 # `hf` exists since huggingface_hub 0.34; 1.0 removed huggingface-cli (huggingface.co/blog/hf-cli).
 _FIRST = Fix("Download it once, on one rank or in advance, and then read it from the cache.",
@@ -66,7 +88,14 @@ _SERVICE_SILENT = Case(
          ("WANDB_START_METHOD=thread mgpu launch train.py", "pip install --upgrade wandb",
           "env | grep -i proxy"))),
     "wandb: ERROR Error communicating with wandb process", "https://github.com/wandb/wandb/issues/3134")
-
+_CALLED_BY_RANK = Case(
+    several_ranks,
+    "{call}() was called in a process in which wandb.init() was not",
+    "On several ranks usually only the main process calls wandb.init().",
+    Fix("Call it on the main process only: the one that called wandb.init().",
+        ("if accelerator.is_main_process: wandb.log({{'loss': loss}})", "mgpu doctor --script train.py")),
+    "[rank1]: wandb.errors.Error: You must call wandb.init() before wandb.log()",
+    "https://docs.wandb.ai/guides/track/log/distributed-training")
 ROWS = (
     Row("log_hub_too_many_requests", "root", "library", r"429 Client Error|Error\b.*Too Many Requests",
         ("requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/...",
@@ -203,10 +232,12 @@ ROWS = (
         ("wandb.errors.Error: You must call wandb.init() before wandb.log()",
          "wandb.errors.errors.Error: You must call wandb.init() before wandb.plot_table()"),
         "{call}() was called in a process in which wandb.init() was not",
-        "On several ranks usually only the main process calls wandb.init().",
-        Fix("Call it on the main process only: the one that called wandb.init().",
-            ("if accelerator.is_main_process: wandb.log({{'loss': loss}})", "mgpu doctor --script train.py")), _WANDB,
-        summary="Weights & Biases was used in a process that had not called wandb.init()."),
+        "The script reports to Weights & Biases without having started a run in this process, or it starts one on "
+        "another path (an option, another script).",
+        Fix("Call wandb.init() before, or turn off the option that makes the script report.",
+            ("wandb.init(project='PROJECT')", "if wandb.run is not None: wandb.log({{'loss': loss}})")), _WANDB,
+        summary="Weights & Biases was used in a process that had not called wandb.init().",
+        explain=_where_called, cases=(_CALLED_BY_RANK,)),
     Row("log_wandb_timed_out", "root", "library",
         r"wandb\.errors\S*\.(?:CommError(?!: .*(?:[Pp]ermission|\b40[134]\b|not logged in|entity \S+ not found))|"
         r"UsageError: Error communicating)|"

@@ -207,14 +207,16 @@ ROWS = (
         "https://man7.org/linux/man-pages/man8/ld.so.8.html", summary="A shared library was not found."),
     Row("log_numpy_mismatch", "root", "library",
         r"(?P<said>A module that was compiled using NumPy 1\.x cannot be run|"
-        r"numpy\.(?:dtype|ndarray|ufunc) size changed.{0,120}|"
+        r"Unable to configure default ndarray\.__repr__|numpy\.(?:dtype|ndarray|ufunc) size changed.{0,120}|"
         r"_ARRAY_API not found|RuntimeError: Numpy is not available|numpy\.core\.multiarray failed to import)",
-        ("A module that was compiled using NumPy 1.x cannot be run in", "AttributeError: _ARRAY_API not found",
+        ("A module that was compiled using NumPy 1.x cannot be run in",
+         "RuntimeError: Unable to configure default ndarray.__repr__", "AttributeError: _ARRAY_API not found",
          "RuntimeError: Numpy is not available",
          "ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got "
          "88"),
         "a package was built for a different major version of NumPy",
-        "NumPy 2 changed interfaces that compiled packages use.",
+        "NumPy 2 changed interfaces that compiled packages use. Files of two releases of NumPy in one folder have the "
+        "same effect.",
         Fix("Upgrade the package that fails, or stay below NumPy 2.",
             ("pip install 'numpy<2'", "pip install --upgrade PACKAGE")),
         "https://numpy.org/devdocs/user/troubleshooting-importerror.html", explain=built_for_numpy),

@@ -162,6 +162,18 @@ ROWS = (
         Fix("Train in bf16, lower the learning rate, clip gradients.",
             ("--bf16  # instead of --fp16", "--clip-norm 1.0 --warmup-updates 4000")), _FAIRSEQ_SCALE,
         summary="fp16 training diverged: the loss scale fell to its minimum."),
+    Row("log_loss_scale_vanishes", "secondary", "script",
+        r"(?i:overflow).*(?:setting|reducing) loss scale to:? (?P<scale>0\.000[0-4]\d*|0\.0$|\d(?:\.\d+)?e-\d+)",
+        ("| WARNING: overflow detected, setting loss scale to: 0.0001220703125",
+         "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 1.52587890625e-05"),
+        "fp16 training diverged: the loss scale fell to {scale}",
+        "Each step with infinite or NaN gradients halves the scale and is skipped. So many in a row mean that the "
+        "gradients are not finite at all, not that the scale was too large.",
+        (Fix("Train in bf16, lower the learning rate, warm up longer, clip gradients.",
+             ("--bf16  # instead of --fp16", "--clip-norm 1.0 --warmup-updates 4000")),
+         Fix("Go back to a checkpoint before the overflows, and print the batch at which they begin.")),
+        "https://github.com/facebookresearch/fairseq/issues/512",
+        summary="fp16 training diverged: the loss scale fell to nearly 0."),
     Row("log_gradients_inconsistent", "root", "script",
         r"gradients are inconsistent between workers",
         ("FloatingPointError: Fatal error: gradients are inconsistent between workers. Try --ddp-backend=legacy_ddp. "

@@ -135,6 +135,13 @@ ROWS = (
           "'libnvinfer.so.7'"),
          "messages from TensorFlow", "TensorBoard imports it; torch does not use it.",
          "https://github.com/tensorflow/tensorflow/issues/62075"),
+    _row("log_backend_probed", "library",
+         r"(?<!Error: )Unable to initialize backend '[a-z_]+': (?!.*JAX_PLATFORM)",
+         ("Unable to initialize backend 'rocm': module 'jaxlib.xla_extension' has no attribute 'GpuAllocatorConfig'",
+          "xla_bridge.py:895] Unable to initialize backend 'tpu': INTERNAL: Failed to open libtpu.so: libtpu.so: "
+          "cannot open shared object file: No such file or directory"),
+         "JAX has no support for a kind of device", "JAX tries all kinds when it starts, and reports those that it "
+         "does not find.", "https://github.com/google-deepmind/alphafold3/issues/172"),
     _row("log_http_retry", "network",
          r"Retrying (?:in \S+s|\(Retry\()|urllib3\.connectionpool.*Retrying|\(will retry\)|Retry succeeded|"
          r"retry succeeded|wandb: Network error .* entering retry loop",

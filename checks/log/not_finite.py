@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Circumstance, Log
 
 _LEAST = 5  # steps in a row; the first ones are normal with fp16, until the loss scale fits
+_LEAST_LATE, _LATE = 2, 20  # if they are logged rarely: the scale fits after about as many steps
+
+_LEAST_MASKED = 2
+_NAME = re.compile(r"\b(?P<name>[A-Za-z_]\w+): nan=True")
 
 
 def _shown(log: Log, name: str) -> Circumstance | None:
@@ -27,7 +33,9 @@ def log_gradients_not_finite(log: Log) -> Answer:
     Fix: Train in bf16. Otherwise lower the learning rate and look for the first operation with NaN.
     """
     lost, finite = _shown(log, "gradients_not_finite"), _shown(log, "gradients_finite")
-    if lost is None or lost.times < _LEAST or (finite is not None and finite.last > lost.line):
+    late = log.reached is not None and log.reached.at >= _LATE and finite is None
+    least = _LEAST_LATE if late else _LEAST
+    if lost is None or lost.times < least or (finite is not None and finite.last > lost.line):
         return Ok("the last gradient norms are finite" if finite else "no gradient norms that are NaN in a row")
     if any(one.signature == "log_loss_is_nan" and not one.survived for one in log.seen):
         return Ok("the loss is NaN, too: log_loss_is_nan")
@@ -49,4 +57,82 @@ def log_gradients_not_finite(log: Log) -> Answer:
         ),
         {"line": lost.text, "steps": lost.times},
         place=Place(lost.file, lost.line),
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.pytorch.org/docs/stable/generated/torch.isfinite.html",
+    role="secondary",
+    kind="script",
+    tags=("precise",),
+)
+def log_tensor_not_finite(log: Log) -> Answer:
+    """The program's own checks show a tensor with NaN before the loss was NaN.
+
+    Why: The NaN was there before the model computed anything from it: in a file, in a feature that another model
+    computed in fp16, or in a division by zero while the data was prepared. The learning rate is not the cause.
+
+    Fix: Look for the NaN where that tensor is made, before the training.
+    """
+    tensor = _shown(log, "tensor_not_finite")
+    loss = next((one for one in log.seen if one.signature == "log_loss_is_nan" and not one.survived), None)
+    if tensor is None or loss is None or (tensor.file == loss.file and tensor.line > loss.line):
+        return Ok("no tensor with NaN before a loss with NaN")
+    found = _NAME.search(tensor.text)
+    name = f"{found['name']} has" if found else "a tensor has"
+    return Problem(
+        f"{name} NaN values before the loss is NaN",
+        "The line is from the program's own checks, and the first with NaN. The loss is NaN because of this tensor: a "
+        "damaged file, features that an encoder computed in fp16, or a division by zero while the data was prepared. "
+        "The learning rate is probably not the cause.",
+        (
+            Fix(
+                "Check the tensor where it is made, and skip or repair such samples.",
+                ("assert torch.isfinite(tensor).all(), path",),
+            ),
+            Fix("If another model computes it in fp16, compute it in fp32 or bf16.", ("encoder.float()",)),
+        ),
+        {"line": tensor.text, "loss": loss.text, "times": tensor.times},
+        place=Place(tensor.file, tensor.line),
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://github.com/haotian-liu/LLaVA/issues/1166",
+    role="secondary",
+    kind="script",
+    tags=("precise",),
+)
+def log_samples_masked(log: Log) -> Answer:
+    """Samples are left out of the loss: their text has other tokens than the conversation template expects.
+
+    Why: LLaVA, InternVL and their descendants compare the length of each sample with that of its masked turns. If they
+    differ, all labels of the sample are masked: the model learns nothing from it. With all samples the loss is 0.
+
+    Fix: Use the conversation template of the base model, and the release of transformers that the project names.
+    """
+    masked = _shown(log, "samples_masked")
+    ended = log.finished or log.fallen or any(not error.caught and not error.of_launcher for error in log.raised)
+    if masked is None or masked.times < _LEAST_MASKED or ended:
+        return Ok("no samples that a tokenization mismatch leaves out")
+    return Problem(
+        f"{masked.times} samples are not trained on: the conversation template does not fit the tokenizer",
+        "The length of a sample differs from that of its turns (tokenization mismatch), so all of its labels are "
+        'masked. "Ignored" means the sample, not the warning. If it happens with nearly all samples, the loss is 0 and '
+        "the model learns nothing. The same difference in each line is a special token that the template or the "
+        "tokenizer adds.",
+        (
+            Fix(
+                "Use the template of the base model.",
+                ("--version llama_3", "--version v1", "--conv_style internvl2_5"),
+            ),
+            Fix(
+                "Install the release of transformers and tokenizers that the project names.", ("pip show transformers",)
+            ),
+            Fix("If only some samples have it, look for empty turns or missing <image> tokens in them."),
+        ),
+        {"line": masked.text, "times": masked.times},
+        place=Place(masked.file, masked.line),
     )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
-from mgpu.snapshot import Log
+from mgpu.snapshot import Log, OwnError
+
+from . import noise
 
 _OF_EXCERPT = (
     "Without an exception and the lines around the message, it is not known whether the run stopped with it, or which "
@@ -25,6 +29,9 @@ _EXITS = frozenset(
         "log_make_failed",
     }
 )
+# A process that was killed has none of its own.
+_EXIT_CODE = re.compile(r"(?i)(?:code|status)\W{0,4}\d")
+_NOISE = frozenset(row.id for row in noise.ROWS)
 
 
 @check(
@@ -43,11 +50,13 @@ def log_program_reported_error(log: Log) -> Answer:
     Fix: Follow the message. If it is not enough, search the script for it.
     """
     one = log.own_error
-    known = any(not seen.survived and seen.signature not in _EXITS for seen in log.seen)
+    known = any(not seen.survived and seen.signature not in _EXITS | _NOISE for seen in log.seen)
     raised = any(not error.caught and not error.of_launcher for error in log.raised)
     if one is None or known or raised or log.finished is not None:
         return Ok(f"no last message that reports an error in {log.lines:,} lines, or another error explains it")
     excerpt = log.failed is None and not log.fallen and log.lines <= 1
+    if one.message and not excerpt:
+        return _of_caught(one)
     return Problem(
         f'{"the log has only this message" if excerpt else "the program reported an error and exited"}: "{one.text}"',
         _OF_EXCERPT if excerpt else _OF_END,
@@ -55,4 +64,63 @@ def log_program_reported_error(log: Log) -> Answer:
         {"line": one.text, "rank": one.rank},
         () if one.rank is None else (f"rank {one.rank}",),
         Place(one.file, one.line),
+    )
+
+
+def _of_caught(one: OwnError) -> Problem:
+    return Problem(
+        f'the program ended with an error that it printed itself: "{one.text}"',
+        "It is the last message in the log. The program probably caught an exception and printed only its message, so "
+        "the log has no traceback and no type.",
+        (
+            Fix("Follow the message."),
+            Fix(
+                "If it is not enough, show where it was raised: print the traceback where the script catches it, or "
+                "raise it again.",
+                ("traceback.print_exc()",),
+            ),
+        ),
+        {"line": one.text, "rank": one.rank},
+        () if one.rank is None else (f"rank {one.rank}",),
+        Place(one.file, one.line),
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://huggingface.co/docs/transformers/main/en/big_models",
+    role="secondary",
+    kind="script",
+    tags=("precise",),
+)
+def log_ended_while_loading(log: Log) -> Answer:
+    """A rank ended without a traceback while it loaded the weights: probably killed for host memory.
+
+    Why: A Python error would leave a traceback. A process that ends silently while it loads weights was usually killed
+    by the kernel, because each rank reads the whole model into host memory.
+
+    Fix: Look into the kernel's log. Load with less memory per rank.
+    """
+    known = any(not seen.survived and seen.signature not in _NOISE for seen in log.seen)
+    raised = any(not error.caught and not error.of_launcher for error in log.raised)
+    by_itself = _EXIT_CODE.search(log.failed or "") or log.fallen  # a signal has rows of its own
+    ended = log.failed is not None and log.finished is None and not by_itself
+    if not ended or log.last_work != "load" or known or raised or log.own_error:
+        return Ok("no rank that ended silently while weights were loaded")
+    return Problem(
+        "a rank ended without a traceback while weights were loaded: probably killed for host memory",
+        "The launcher stops the others when one has ended. The last work in the log is loading, and there is no error. "
+        "Each rank that reads the whole model needs its size in host memory, often twice.",
+        (
+            Fix(
+                "Check whether the kernel killed it, and how much memory the node or the container has.",
+                ("sudo dmesg -T | grep -i 'killed process' | tail", "free -g; cat /sys/fs/cgroup/memory.max"),
+            ),
+            Fix(
+                "Load with less memory in each rank.",
+                ("from_pretrained(..., low_cpu_mem_usage=True, torch_dtype=torch.bfloat16)", "mgpu configure"),
+            ),
+            Fix("If the kernel did not, read the rank's own log.", ("mgpu launch --log-dir runs train.py",)),
+        ),
+        {"line": log.failed},
     )

@@ -21,6 +21,15 @@ _ARROW = "https://github.com/huggingface/datasets/blob/main/src/datasets/arrow_d
 _DOWNLOAD = "https://github.com/huggingface/huggingface_hub/blob/main/src/huggingface_hub/file_download.py"
 # fmt: off
 ROWS = (
+    Row("log_qat_not_in_training_mode", "root", "script",
+        r"prepare_qat\w* only works on models in training mode",
+        ("AssertionError: prepare_qat only works on models in training mode",),
+        "prepare_qat() got a model in evaluation mode",
+        "Fusing layers needs evaluation mode, and preparing the model for quantization-aware training needs training "
+        "mode.",
+        Fix("Change the mode in between.", ("model.train()", "model = prepare_qat(model)")),
+        "https://docs.pytorch.org/docs/stable/generated/torch.ao.quantization.prepare_qat.html",
+        summary="A model in evaluation mode was prepared for quantization-aware training."),
     Row("log_bitsandbytes_missing", "root", "library",
         r"quantization requires bitsandbytes: `pip install|"
         r"Please make sure (?:the latest version of )?`?bitsandbytes`? .{0,30}is installed|"

@@ -8,6 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from ._checkpoint_cases import WEIGHT_NAMES
 from ._circumstances import every, said, shown
 
 _TRL_VLLM = "https://huggingface.co/docs/trl/main/en/vllm_integration"
@@ -319,7 +320,7 @@ ROWS = (
          Fix("If it began with an upgrade of transformers, return to the release before.",
              ("pip install 'transformers<4.52'",))),
         "https://github.com/vllm-project/vllm/pull/19054",
-        summary="The code that loads the weights does not know the name of one."),
+        summary="The code that loads the weights does not know the name of one.", cases=WEIGHT_NAMES),
     Row("log_no_gpu_left_for_vllm", "root", "script",
         r"requested device for vllm \((?P<device>[\w:]+)\) is not available",
         ("ValueError: The requested device for vllm (cuda:1) is not available. You are likely using vLLM without "

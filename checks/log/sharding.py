@@ -20,11 +20,12 @@ _FSDP_UTILS = "https://github.com/huggingface/accelerate/blob/main/src/accelerat
 ROWS = (
     Row("log_fsdp_mixed_parameters", "root", "script",
         r"Must flatten tensors with uniform (?:dtype|`?requires_grad`?)|FlatParameter`? requires uniform|"
-        r"Cannot flatten integer dtype tensors|FSDP expects uniform|"
+        r"Cannot flatten integer dtype tensors|Integer parameters are unsupported|FSDP expects uniform|"
         r"ValueError: \S+ has both parameters with requires_grad=True and False",
         ("ValueError: Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`",
          "ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32",
-         "ValueError: Cannot flatten integer dtype tensors", "ValueError: `FlatParameter` requires uniform "
+         "ValueError: Cannot flatten integer dtype tensors", "ValueError: Integer parameters are unsupported",
+         "ValueError: `FlatParameter` requires uniform "
          "`requires_grad`",
          "AssertionError: FSDP expects uniform original parameter dtype but got {torch.float32, torch.bfloat16}"),
         "FSDP cannot flatten parameters that differ in dtype or requires_grad (LoRA, quantized)",

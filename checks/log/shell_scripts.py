@@ -62,6 +62,22 @@ ROWS = (
          Fix("Let it go on for now.", ("export KMP_DUPLICATE_LIB_OK=TRUE",), kind="stopgap",
              caveat="Results can be wrong.")), _LIBRARIES,
         summary="Two copies of the OpenMP runtime are in one process."),
+    Row("log_openmp_failed", "root", "library",
+        r"^OMP: Error #(?!15:)\d+: (?P<message>.*\S)",
+        ("OMP: Error #13: Assertion failure at z_Linux_util.cpp(2361).",
+         "OMP: Error #34: System unable to allocate necessary resources for OMP thread:"),
+        "the OpenMP runtime stopped the process: {message}",
+        "Intel's OpenMP (of MKL, torch or conda) ends the process after such an error. Usual reasons: a worker was "
+        "forked after OpenMP had started (releases of 2019 to 2021 fail there), the process may use other CPUs than "
+        "its settings for threads say, or the container has no memory or threads left.",
+        (Fix("Do not start it again in forked workers.", ("export KMP_INIT_AT_FORK=FALSE",)),
+         Fix("Use one OpenMP in the environment, and a newer one.",
+             ("export MKL_THREADING_LAYER=GNU", "conda install -c conda-forge nomkl",
+              "pip install --upgrade intel-openmp")),
+         Fix("Check the limits on threads and CPUs.",
+             ("export OMP_NUM_THREADS=1; env | grep -E 'KMP_|OMP_|GOMP_'", "ulimit -u; taskset -cp $$"))),
+        "https://github.com/visionml/pytracking/issues/74",
+        summary="The OpenMP runtime stopped the process with an error of its own."),
     Row("log_file_locked", "root", "script",
         r"unable to lock file, errno = \d+|Unable to (?:synchronously )?(?:create|open) file \(file is already open",
         ("BlockingIOError: [Errno 11] Unable to synchronously open file (unable to lock file, errno = 11, error "

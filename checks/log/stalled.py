@@ -10,7 +10,7 @@ from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.signature import Applies, Meaning
 from mgpu.snapshot import Log, StalledCollective
 
-from ._circumstances import shown
+from ._circumstances import before_wait, shown
 
 _FLIGHT_RECORDER_TUTORIAL = "https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html"
 _TROUBLESHOOTING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -40,6 +40,13 @@ _stalled = partial(  # These checks are consequences of what the named ones find
     kind="timeout",
     tags=("precise",),
 )
+_CHECKED_ANSWER = (
+    "The last lines before the timeout show such a check that exceeded its own time limit. The limit is an alarm "
+    "signal, which Python delivers between two of its own operations: one long computation (a huge power, a "
+    "factorization) is not stopped, and an alarm in the wrong place is lost. The other ranks then wait."
+)
+_OF_ANSWERS = Fix("Run the check in a process of its own that can be killed, and treat a timeout as a wrong answer.",
+                  ("multiprocessing.Process(target=check, args=(answer, solution))", "process.join(5); process.kill()"))
 # What the first exchange used, and why it did not work.
 _TRANSPORTS: tuple[tuple[Applies, Meaning], ...] = (
     (shown("bridge_interface"), Meaning(
@@ -168,17 +175,22 @@ def log_rank_never_came(log: Log) -> Answer:
     if not far or not silent or len(silent) >= len(far) or len({one.sequence for one in far}) > 1:
         return Ok("no rank is missing from the watchdog reports" if far else "no watchdog reports")
     names = ", ".join(map(str, silent))
+    first = next((one for one in log.seen if one.signature == "log_collective_timed_out"), None)
+    stuck = before_wait("answer_check_timed_out")(log, None)
     return Problem(
         f"rank{'s' * (len(silent) > 1)} {names} never joined collective {far[0].sequence} ({far[0].operation}) that "
-        "the others waited in",
-        fix=(
+        f"the others waited in{'; it was probably stuck in a reward function that checks answers' * stuck}",
+        _CHECKED_ANSWER if stuck else "",
+        (
+            *((_OF_ANSWERS,) if stuck else ()),
             Fix(
                 "Read the end of that rank's log. Long work on one rank belongs before the first collective, or needs "
                 "a longer timeout: InitProcessGroupKwargs(timeout=...)."
             ),
         ),
-        evidence={"sequence": far[0].sequence, "operation": far[0].operation},
-        subjects=tuple(f"rank {rank}" for rank in silent),
+        {"line": first.text if first else None, "sequence": far[0].sequence, "operation": far[0].operation},
+        tuple(f"rank {rank}" for rank in silent),
+        Place(first.file, first.line) if first else None,
     )
 
 

@@ -6,7 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from . import _loading_cases
-from ._circumstances import within
+from ._circumstances import said, within
 
 _TRAINER = "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
@@ -27,6 +27,17 @@ _ONE_LOSS = Case(
     '"/v/lib/python3.11/site-packages/torch/_tensor.py", line 9, in __iter__\n    raise TypeError("iteration over")\n'
     "TypeError: iteration over a 0-d tensor\n",
     _TRAINER)
+_LABELS_RECEIVED = Case(
+    said(r"inputs it received are (?:\w+,)*labels?\b"),
+    "the batches have labels, but the model's forward() returned no loss",
+    "The message lists labels among the inputs. A forward() of your own returned only the other keys: in a branch "
+    "without a loss (inference, a batch that it treats otherwise), or it names the loss in another way.",
+    (Fix("Look at forward(): every branch that training reaches must return the loss, under the key 'loss' or as the "
+         "first item of a tuple."),
+     Fix("Or compute the loss in the Trainer.",
+         ("def compute_loss(self, model, inputs, return_outputs=False, **kwargs): ...",))),
+    "ValueError: The model did not return a loss from the inputs, only the following keys: scores. For reference, the "
+    "inputs it received are input_ids,labels.", "https://github.com/CarperAI/trlx/issues/216")
 ROWS = (
     Row("log_single_tensor_unpacked", "root", "script", r"iteration over a 0-d tensor",
         ("TypeError: iteration over a 0-d tensor",),
@@ -62,7 +73,8 @@ ROWS = (
              ("dataset = dataset.rename_column('label', 'labels')",
               "DataCollatorForLanguageModeling(tokenizer, mlm=False)")),
          Fix("Keep the columns that your model names otherwise.",
-             ("TrainingArguments(remove_unused_columns=False, label_names=['my_labels'])",))), _TRAINER),
+             ("TrainingArguments(remove_unused_columns=False, label_names=['my_labels'])",))), _TRAINER,
+        cases=(_LABELS_RECEIVED,)),
     Row("log_model_without_head", "root", "script",
         r"cannot be used as is for training: it only computes hidden states",
         ("ValueError: The model you have picked (BertModel) cannot be used as is for training: it only computes hidden "

@@ -85,6 +85,18 @@ ROWS = (
         (Fix("Upgrade torch.", ("pip install 'torch>=2.5' torchvision torchaudio",)),
          Fix("Or install another transformers.", ("pip install 'transformers<4.51'",))),
         "https://github.com/hiyouga/LlamaFactory/issues/8397"),
+    Row("log_registered_twice", "root", "library",
+        r"(?P<name>\w+) is already registered in (?P<registry>\w+) at (?P<package>[\w.]+)",
+        ("KeyError: 'Adafactor is already registered in optimizer at torch.optim'",
+         "KeyError: 'SiLU is already registered in activation at torch.nn.modules.activation'"),
+        "{name} was registered twice as {registry}: the installed {package} has it already",
+        "mmcv and mmengine add such names themselves, and fail if a newer release of torch or of another package has "
+        "one of its own (Adafactor: torch 2.5, fixed in mmengine 0.10.6). In your own code: a module is imported under "
+        "two names.",
+        Fix("Upgrade mmengine and mmcv, or install the older torch that they were made for.",
+            ("pip install --upgrade mmengine", "pip show mmengine mmcv torch")),
+        "https://github.com/open-mmlab/mmengine/issues/1609",
+        summary="A name was registered twice: a newer package has it already."),
     Row("log_module_lacks_name", "root", "library",
         rf"(?<!initialized )\bmodule '?(?P<module>(?!numpy\b|{GENERATED}|"
         r"deepspeed\.runtime\.sequence_parallel|torch\._C'? has no attribute '?_cuda_)[A-Za-z_][\w.]*)'? "

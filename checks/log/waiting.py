@@ -71,12 +71,14 @@ _METRICS_DIFFER = Case(
                      'result.py", line 7, in compute\n'), "https://github.com/Lightning-AI/pytorch-lightning/issues/19106")
 ROWS = (
     Row("log_collective_timed_out", "secondary", "timeout",
-        r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=\d+, )?OpType=(?P<op>\w+)",
+        r"(?:Watchdog c|C)aught collective operation timeout: WorkNCCL\((?:SeqNum=\d+, )?OpType=(?P<op>\w+)",
         ("[rank0]:[E321 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: "
          "WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=466119168, NumelOut=466119168, Timeout(ms)=600000) ran for "
          "600060 milliseconds before timing out.",
          "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE, TensorShape=[1], "
          "Timeout(ms)=1800000) ran for 1804523 milliseconds before timing out.",
+         "RuntimeError: [Rank 1] Caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=BROADCAST, "
+         "TensorShape=[], Timeout(ms)=1800000) ran for 1800031 milliseconds before timing out.",
          "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=BROADCAST, Timeout(ms)=1800"
          "000) ran for 1804406 milliseconds before timing out."),
         "a rank waited for the others in {op} until NCCL's timeout",

@@ -94,6 +94,7 @@ class OwnError:
     file: Text
     line: int
     rank: int | None = None
+    message: Text | None = None  # within the text: of an exception that the program probably caught and printed
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,7 @@ class Log:
     lone_work: LoneWork | None = None
     last_step: LastStep | None = None  # before the first timeout
     pause: Pause | None = None  # before the first lost connection, if it is near the end of its only file
-    reached: LastStep | None = None  # before the first uncaught exception, if it is near the end of its only file
+    reached: LastStep | None = None  # before the first uncaught exception, or the end, if it is near that of the file
     shows: tuple[Circumstance, ...] = ()
     # What the output showed last before a process was killed or got no memory: save, data, download, load,
     # evaluate, offload (DeepSpeed sets up), train; None: nothing of this kind, or none was killed

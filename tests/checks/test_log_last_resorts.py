@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mgpu.snapshot import Circumstance, CutTraceback, OwnError, PrintedStack, SignatureMatch
+from mgpu.snapshot import Circumstance, CutTraceback, LastStep, OwnError, PrintedStack, SignatureMatch
 from tests.checks.facts import Case, fails, log, table, well
 
 STACKS = (
@@ -12,6 +12,8 @@ STACKS = (
     PrintedStack("run.log", 9, ("all_reduce (distributed_c10d.py:2)", "loss (train.py:4)"), "rank 1", "MainThread"),
 )
 TIMEOUT = SignatureMatch("log_collective_timed_out", "Watchdog caught collective operation timeout", "run.log", 20)
+NAN = SignatureMatch("log_loss_is_nan", "loss: nan", "run.log", 20)
+CAUGHT = OwnError("Setup failed: no plan for it", "run.log", 60, None, "no plan for it")
 ERROR = OwnError("ERROR: the dataset is empty", "run.log", 60, 1)
 
 
@@ -39,6 +41,28 @@ CASES = (
     fails("log_program_reported_error", "the log has only this message", "Follow the message",
         log=log(own_error=ERROR, lines=1)),
     well("log_program_reported_error", "no last message", log=log()),
+    fails("log_program_reported_error", "an error that it printed itself", "traceback.print_exc",
+        log=log(own_error=CAUGHT)),
+    fails("log_ended_while_loading", "probably killed for host memory", "killed process",
+        log=log(last_work="load", failed="Killing subprocess 11")),
+    well("log_ended_while_loading", "ended silently", log=log(last_work="train", failed="Killing subprocess 11")),
+    well("log_ended_while_loading", "ended silently",  # by itself
+        log=log(last_work="load", failed="ERROR:torch.distributed:failed (exitcode: 1) local_rank: 0 (pid: 11)")),
+    well("log_ended_while_loading", "ended silently",
+        log=log(last_work="load", failed="Killing subprocess 11", seen=(TIMEOUT,))),
+    fails("log_gradients_not_finite", "logged step (2)", "bf16",
+        log=log(shows=(shown("gradients_not_finite", 10, 40, 2),), reached=LastStep(" 2%| 20/900", "run.log", 40, 20))),
+    well("log_gradients_not_finite", "in a row",
+        log=log(shows=(shown("gradients_not_finite", 10, 40, 2),), reached=LastStep(" 2%| 2/900", "run.log", 40, 2))),
+    fails("log_tensor_not_finite", "mel_spec has NaN values before the loss is NaN", "encoder.float()",
+        log=log(seen=(NAN,), shows=(Circumstance("tensor_not_finite", "mel_spec: nan=True", "run.log", 12, 40, 3),))),
+    well("log_tensor_not_finite", "no tensor with NaN before",
+        log=log(seen=(NAN,), shows=(shown("tensor_not_finite", 30, 30),))),
+    fails("log_samples_masked", "12 samples are not trained on", "--version",
+        log=log(shows=(shown("samples_masked", 5, 40, 12),))),
+    well("log_samples_masked", "no samples",
+        log=log(shows=(shown("samples_masked", 5, 40, 12),), finished="{'train_runtime': 9.0}")),
+    well("log_samples_masked", "no samples", log=log(shows=(shown("samples_masked", 5, 5, 1),))),
     fails("log_traceback_cut", "the last frame in the log is trl/sampler.py:2 in pick", "Read the lines that follow",
         log=log(cut=(CutTraceback("trl/sampler.py:2 in pick", "run.log", 60, 1),))),
     well("log_traceback_cut", "another error explains it",

@@ -15,10 +15,10 @@ from mgpu.snapshot import Log, OwnError
 _TAIL_CHARS = 1 << 15
 _SKIPPED_LINES = 40  # most lines of others after the message
 # What launchers, Slurm, shells, trackers and torch print after a program's last message.
-_OF_OTHERS = re.compile(
+OF_OTHERS = re.compile(
     r"^\s*$|^(?:srun|slurmstepd|salloc|sbatch|mpirun|make|wandb|mgpu)\b|^\$ |^\++ |^[=*#-]{3,}|closing signal SIG|"
     r"destroy_process_group|resource_tracker|^warnings\.warn|semaphore|(?:WARNING|INFO)\b.*torch|^Command exited|"
-    r"^\S+@\S+[:~].*[$#]"
+    r"^\S+@\S+[:~].*[$#]|^\['/\S*python[\d.]*', "  # DeepSpeed shows the command of a rank that failed
 )
 # A line that begins as an error message.
 _ERROR = re.compile(
@@ -55,7 +55,7 @@ def own_error(tail: str, log: Log, lines: int) -> OwnError | None:
     labelled = looks_labelled(raw[-20:])
     for place in range(len(raw) - 1, max(-1, len(raw) - 1 - _SKIPPED_LINES), -1):
         line = parse_line(raw[place].rpartition("\r")[2], labelled=labelled)
-        if _OF_OTHERS.search(line.text) or is_exit(line.text):
+        if OF_OTHERS.search(line.text) or is_exit(line.text):
             continue
         return _error(line, log.files[-1], first + place, failed=failed, alone=lines <= 1)
     return None

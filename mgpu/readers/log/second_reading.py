@@ -16,12 +16,12 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
 
-from mgpu.readers.log import last_step, pauses
+from mgpu.readers.log import caught_messages, last_step, pauses
 from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.reported_error import with_report
 from mgpu.readers.log.row_matching import Signatures, signature_rows
-from mgpu.snapshot import LastStep, Log, Pause, SignatureMatch, UncaughtException
+from mgpu.snapshot import LastStep, Log, OwnError, Pause, SignatureMatch, UncaughtException
 
 _EXCERPT_LINES = 60  # a longer log was not typed or wrapped by hand
 _WRAPPED_AT = 50  # characters of the shortest line that a terminal or a person breaks
@@ -44,7 +44,11 @@ def read_end(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
     """
     log = replace(_read_again(_with_details(log, tail), tail, signatures), reached=_reached(log, tail, lines))
     log = replace(log, cut=tuple(with_report(one, tail, lines) for one in log.cut))
-    return replace(log, own_error=own_error(tail, log, lines), pause=_pause(log, tail, lines, signatures))
+    caught = caught_messages.find(tail, log.files[-1], lines)
+    log = _of_caught(log, caught, signatures) if caught else log
+    last = own_error(tail, log, lines) or caught
+    harmless = last and any(name in signatures.noise for name, _ in signatures.rows_of(last.text))
+    return replace(log, own_error=None if harmless else last, pause=_pause(log, tail, lines, signatures))
 
 
 def _pause(log: Log, tail: str, lines: int, signatures: Signatures) -> Pause | None:
@@ -54,10 +58,8 @@ def _pause(log: Log, tail: str, lines: int, signatures: Signatures) -> Pause | N
 
 
 def _reached(log: Log, tail: str, lines: int) -> LastStep | None:
-    """Return the last step before the first exception that ended the run; None if there was none, or only one."""
-    first = min((one.line for one in log.raised if not one.caught), default=None)
-    if first is None:
-        return None
+    """Return the last step before the first exception that ended the run, or before the end; None if only one."""
+    first = min((one.line for one in log.raised if not one.caught), default=lines + 1)
     text = tail.removesuffix("\n").split("\n")
     numbered = [(number, part) for number, line in enumerate(text, lines - len(text) + 1) for part in line.split("\r")]
     step = last_step.find([(number, part.encode()) for number, part in numbered if number < first], log.files[-1])
@@ -89,6 +91,20 @@ def _read_again(log: Log, tail: str, signatures: Signatures) -> Log:
     if raised:
         return _of_exceptions(log, raised, signatures, tail)
     return _of_lines(log, tail, signatures) if log.lines <= _EXCERPT_LINES and not log.raised else log
+
+
+def _of_caught(log: Log, caught: OwnError, signatures: Signatures) -> Log:
+    """Return the log with the row of the exception whose message the program printed as its last one."""
+    known = any(not one.survived and one.signature not in signatures.noise for one in log.seen)
+    if known or log.finished is not None or any(not one.caught and not one.of_launcher for one in log.raised):
+        return log
+    for text in caught_messages.exceptions(caught.message or ""):
+        for name, match in signatures.rows_of(text):
+            if _explains(name, signatures):
+                groups = {key: value for key, value in match.groupdict().items() if value is not None}
+                line = SignatureMatch(name, caught.text, caught.file, caught.line, caught.rank, groups=groups)
+                return replace(log, seen=(*log.seen, line))
+    return log
 
 
 def _of_exceptions(log: Log, raised: list[UncaughtException], signatures: Signatures, tail: str) -> Log:

@@ -11,7 +11,8 @@ from mgpu.readers.log.line import Line
 from mgpu.snapshot import StalledCollective
 
 _WATCHDOG = re.compile(
-    r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d{1,15}), )?OpType=(?P<op>\w+)"
+    r"(?:\[Rank (?P<rank>\d{1,9})\] )?(?:Watchdog c|C)aught collective operation timeout: "
+    r"WorkNCCL\((?:SeqNum=(?P<seq>\d{1,15}), )?OpType=(?P<op>\w+)"
     r"(?:, NumelIn=(?P<elements>\d{1,15})|, TensorShape=\[(?P<one>1)\])?(?:.*?Timeout\(ms\)=(?P<ms>\d{1,15})\b"
     r"(?:\) ran for (?P<ran>\d{1,15}) )?)?"
 )
@@ -22,12 +23,12 @@ _GROUP = re.compile(r"\[PG (?:ID \d{1,9} PG GUID )?(?P<name>\d{1,9}(?: ?\([\w.-]
 
 def read_stall(line: Line) -> StalledCollective | None:
     """Return the collective that this line of a watchdog reports, if it is one."""
-    found = _WATCHDOG.search(line.text) if "Watchdog caught" in line.text else None
+    found = _WATCHDOG.search(line.text) if "aught collective" in line.text else None
     if found is None:
         return None
     done, group = _COMPLETED.search(line.text), _GROUP.search(line.text)
     return StalledCollective(
-        line.rank,
+        int(found["rank"]) if line.rank is None and found["rank"] else line.rank,
         int(found["seq"]) if found["seq"] else None,
         found["op"],
         int(found["ms"]) / 1000 if found["ms"] else None,
