@@ -25,6 +25,10 @@ ROWS = (
          ("Token indices sequence length is longer than the specified maximum sequence length for this model "
           "(2201 > 1024). Running this sequence through the model will result in indexing errors",),
          "https://github.com/huggingface/transformers/blob/main/src/transformers/tokenization_utils_base.py"),
+    _row("has_its_gpus",  # a trainer found the GPUs: the environment that it needs is there
+         r"\bGPU available: True\b.{0,20}, used: True",
+         ("GPU available: True (cuda), used: True",),
+         "https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/pytorch/trainer/setup.py"),
     _row("ranks_restarted",
          r"will restart worker group|\brestart_count=[1-9]|[Rr]estarting (?:the )?worker group|attempts? left; "
          r"restarting",
