@@ -12,7 +12,7 @@ from mgpu.readers.log import read
 from mgpu.report import failure
 from mgpu.report.screen import Screen
 from mgpu.snapshot import Log, Snapshot
-from tests.test_log_causes import frames
+from tests.test_log_callers import frames
 from tests.test_log_meanings import explained
 
 CHDIR = "{n}: slurmstepd: error: couldn't chdir to `/workspace': No such file or directory: going to /tmp instead\n"

@@ -15,6 +15,7 @@ from mgpu.snapshot import UncaughtException
 
 from .._calls import asked_by_script
 from ._messages import first_of_empty, short_name, wrong_value
+from ._own_arguments import not_a_size, path_that_is_none
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 
 _KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
@@ -165,7 +166,7 @@ def _name_of_none(one: UncaughtException, code: str) -> str | None:
                 if name
             }
             return names.pop() if len(names) == 1 else None
-    return None
+    return path_that_is_none(one)
 
 
 def _unpacked(one: UncaughtException) -> Meaning | None:
@@ -385,4 +386,4 @@ def _recursion(one: UncaughtException) -> Meaning | None:
 
 
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (_key, _call, _not_json, lacks)
-_OF_OWN = (_none, _unpacked, _used_up, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)
+_OF_OWN = (not_a_size, _none, _unpacked, _used_up, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)

@@ -97,8 +97,8 @@ ROWS = (
         Fix("Stop that process, or use fewer devices.", ("nvidia-smi", "mgpu doctor --only gpu_busy")), _ACCELERATORS,
         summary="Fewer GPUs are free than the script asks for."),
     Row("log_lightning_loader_empty", "root", "script",
-        r"`(?P<loader>\w+)` within local rank has zero length|"
-        r"Total length of `(?P<all>\w+)` across ranks is zero\. Please make sure that it returns",
+        r"`\w+` within local rank has zero length|"
+        r"Total length of `\w+` across ranks is zero\. Please make sure that it returns",
         ("RuntimeError: `train_dataloader` within local rank has zero length. Please make sure that it returns at "
          "least 1 batch.",
          "MisconfigurationException: Total length of `Dataloader` across ranks is zero. Please make sure that it "

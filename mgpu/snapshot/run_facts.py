@@ -83,6 +83,7 @@ class CutTraceback:
     rank: int | None = None
     code: Text | None = None  # the source line of that frame
     frame: Text | None = None  # as in `UncaughtException.frames`
+    said: Text | None = None  # the error that the program logged in the line above it
 
 
 @dataclass(frozen=True)

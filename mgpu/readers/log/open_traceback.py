@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mgpu.known_launchers import OTHERS
-from mgpu.readers.log.line import Line, shown_text
+from mgpu.readers.log.line import Line, parse_line, shown_text
 from mgpu.readers.log.traceback_frames import (
     CHECKED_OUT,
     DECORATORS,
@@ -24,7 +24,16 @@ _PACKAGES = 8  # of the innermost frames
 _FRAMES = 60  # the innermost ones
 _OWN_LINES = 4
 _LAUNCHER = re.compile("|".join(frame for known in OTHERS for frame in known.frames))
+_LOGGED_CHARS = 2000  # of the line above
 _LONGEST_CODE = 400  # characters of an assertion in several lines
+_ERROR = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b\W{1,6}(?P<text>\w.{8,})")
+
+
+def _logged_error(raw: bytes) -> str | None:
+    """Return the message of a line that reports an error in the form of a logger."""
+    line = parse_line(raw[:_LOGGED_CHARS].decode("utf-8", "replace"))
+    found = _ERROR.search(line.text) or _ERROR.search(line.whole)
+    return shown_text(found["text"].rstrip()) if found and "Traceback" not in found["text"] else None
 
 
 @dataclass
@@ -37,6 +46,7 @@ class OpenTraceback:
     frames: int = 0
     place: str | None = None  # of the deepest frame in one of the user's files
     deepest: str | None = None  # of the deepest frame in any file
+    above: bytes = b""  # the line of the file above its head
     cause: str | None = None
     rich: bool = False
     length: int = 0
@@ -127,4 +137,5 @@ class OpenTraceback:
             self.line.rank,
             shown_text(self.code) or None,
             self.frames_seen[-1] if self.frames_seen else None,
+            _logged_error(self.above),
         )

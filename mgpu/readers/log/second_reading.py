@@ -19,7 +19,7 @@ from mgpu.readers.log import last_step
 from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.row_matching import Signatures, signature_rows
-from mgpu.snapshot import LastStep, Log, SignatureMatch, UncaughtException
+from mgpu.snapshot import CutTraceback, LastStep, Log, SignatureMatch, UncaughtException
 
 _EXCERPT_LINES = 60  # a longer log was not typed or wrapped by hand
 _WRAPPED_AT = 50  # characters of the shortest line that a terminal or a person breaks
@@ -32,6 +32,7 @@ _MISTAKES = 2
 _FEWEST, _MOST = 2, 10  # words of a message that another line can contain
 _MORE = 5  # characters that it must have besides
 _CODE = re.compile(r"^(?:raise |assert |return |logg?(?:er|ing)?\.|print\(|warnings\.)|\bFile \"")
+_USUAL_TYPES = ("ValueError", "RuntimeError")  # of a message that was logged without its type
 _LONG_WORD, _ALIKE = 5, 0.8  # shorter words must be equal; similarity of longer ones
 
 
@@ -77,9 +78,23 @@ def _read_again(log: Log, tail: str, signatures: Signatures) -> Log:
     if log.finished is not None or known or any(one.signatures and not one.caught for one in log.raised):
         return log
     raised = [one for one in log.raised if not one.caught and not one.of_launcher]
+    if not raised and log.cut and (match := _logged(log.cut[0], signatures)):
+        return replace(log, seen=(*log.seen, match))
     if raised:
         return _of_exceptions(log, raised, signatures)
     return _of_lines(log, tail, signatures) if log.lines <= _EXCERPT_LINES and not log.raised else log
+
+
+def _logged(one: CutTraceback, signatures: Signatures) -> SignatureMatch | None:
+    """Return the row of a failure that matches the message which was logged above a traceback without its end."""
+    said = one.said or ""
+    for text in dict.fromkeys((said, said.partition(": ")[2])) if said else ():
+        for kind in _USUAL_TYPES:
+            for name, match in signatures.rows_of(f"{kind}: {text}"):
+                if signatures.roles.get(name) == "root":
+                    groups = {key: value for key, value in match.groupdict().items() if value is not None}
+                    return SignatureMatch(name, said, one.file, one.line, one.rank, groups=groups)
+    return None
 
 
 def _of_exceptions(log: Log, raised: list[UncaughtException], signatures: Signatures) -> Log:
