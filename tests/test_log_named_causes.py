@@ -58,6 +58,9 @@ def test_a_message_logged_above_its_traceback_is_that_of_the_exception(
     above = f"2026-11-21 10:12:00 - [DEBUG] - ready\n{stamp}An error occurred during training: {said}\n"
     found = explained(tmp_path, f"{above}{stamp}{frames((SCRIPT, 'main', 'trainer = Trainer(args)'))}")
     assert found[0] == row and title in found[1], found
+    for other in ("wandb: ERROR For more info see: the page about it", "ERROR: failed (exitcode: 1) local_rank: 0"):
+        whole = f"{other}\n{frames((SCRIPT, 'main', 'trainer = Trainer(args)'))}"
+        assert "reported" not in explained(tmp_path, f"start\n{whole}")[1]
     plain = explained(tmp_path, f"An information: {said}\n{frames((SCRIPT, 'main', 'trainer = Trainer(args)'))}")
     assert "reported" not in plain[1]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mgpu.known_launchers import OTHERS
+from mgpu.readers.log.course import is_exit
 from mgpu.readers.log.line import Line, parse_line, shown_text
 from mgpu.readers.log.traceback_frames import (
     CHECKED_OUT,
@@ -28,12 +29,16 @@ _LOGGED_CHARS = 2000  # of the line above
 _LONGEST_CODE = 400  # characters of an assertion in several lines
 _ERROR = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b\W{1,6}(?P<text>\w.{8,})")
 
+_OF_OTHERS = re.compile(r"^wandb\b|https?://|torch/distributed/elastic|torch\.distributed\.elastic|Traceback")
+
 
 def _logged_error(raw: bytes) -> str | None:
     """Return the message of a line that reports an error in the form of a logger."""
     line = parse_line(raw[:_LOGGED_CHARS].decode("utf-8", "replace"))
     found = _ERROR.search(line.text) or _ERROR.search(line.whole)
-    return shown_text(found["text"].rstrip()) if found and "Traceback" not in found["text"] else None
+    if found is None or _OF_OTHERS.search(line.whole) or is_exit(line.text):
+        return None
+    return shown_text(found["text"].rstrip())
 
 
 @dataclass
