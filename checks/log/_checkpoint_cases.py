@@ -2,10 +2,54 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Case
+from mgpu.command_line import python
+from mgpu.signature import Case, Meaning
+from mgpu.snapshot import UncaughtException
 
 from ._circumstances import every, passed, said, shown
+from ._sizes import OF_HEAD
+
+_SHAPES = re.compile(
+    r"size mismatch for (?P<name>[^\s:]+): copying a param with shape torch\.Size\(\[(?P<classes>\d+)(?P<rest>[\d, ]*)"
+    r"\]\) from checkpoint, the shape in current model is torch\.Size\(\[(?P<other>\d+)(?P<others>[\d, ]*)\]\)"
+)
+_NO_HEAD = re.compile(r"lm_head|lora_|embed|vocab")
+
+
+def of_classes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain the first parameter of another size, if it is a head and only its number of outputs differs."""
+    found = _SHAPES.search(f"{raised.message}\n{raised.more or ''}") if raised else None
+    if not found or not OF_HEAD.search(found[0]) or _NO_HEAD.search(found["name"]) or found["rest"] != found["others"]:
+        return None
+    name, classes, other = found["name"], found["classes"], found["other"]
+    if classes == other or "1" in (classes, other):
+        return None
+    return Meaning(
+        f"the head of the checkpoint ({name}) has {classes} outputs, and the model's has {other}: probably "
+        "another number of classes",
+        "The checkpoint was trained on another data set or with other labels.",
+        (
+            Fix(
+                "Set the number of classes that the checkpoint has.",
+                (python("from_pretrained(CHECKPOINT, num_labels={:number})", classes),),
+            ),
+            Fix(
+                "To train a new head, leave out the old one.",
+                (
+                    python(
+                        "from_pretrained(CHECKPOINT, num_labels={:number}, ignore_mismatched_sizes=True)",
+                        other,
+                    ),
+                    "state.pop('HEAD.weight'); state.pop('HEAD.bias'); model.load_state_dict(state, strict=False)",
+                ),
+            ),
+        ),
+    )
+
 
 # fmt: off
 _COUNT = Fix("Count the experts that the checkpoint has.",
@@ -133,10 +177,11 @@ SIZES = (
               r"num_classes|out_proj)"),
          "the head of the checkpoint has another number of classes than the model's",
          "The checkpoint was trained on another data set or with other labels.",
-         (Fix("Set the number of classes that the checkpoint has.", ("from_pretrained(CHECKPOINT, num_labels=5)",)),
+         (Fix("Set the number of classes that the checkpoint has.",
+              ("from_pretrained(CHECKPOINT, num_labels=CLASSES)",)),
           Fix("To train a new head, leave out the old one.",
-              ("from_pretrained(CHECKPOINT, num_labels=5, ignore_mismatched_sizes=True)",))),
-         _SIZES.format(name="classifier.weight", a="2, 768", b="5, 768"),
+              ("from_pretrained(CHECKPOINT, num_labels=CLASSES, ignore_mismatched_sizes=True)",))),
+         _SIZES.format(name="classifier.weight", a="2, 768", b="5, 1024"),
          "https://huggingface.co/docs/transformers/main_classes/model"),
 )
 

@@ -102,6 +102,11 @@ def line_of(signature: str, pattern: str) -> Applies:
     return lambda log, raised: any(one.signature == signature and bool(searched.search(one.text)) for one in log.seen)
 
 
+def from_several_ranks(signature: str) -> Applies:
+    """Several ranks printed the lines of this row."""
+    return lambda log, raised: any(one.signature == signature and len(one.ranks) > 1 for one in log.seen)
+
+
 def last_did(*kinds: str) -> Applies:
     """The output showed this work last before a process was killed (`Log.last_work`)."""
     return lambda log, raised: log.last_work in kinds

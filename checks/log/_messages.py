@@ -28,7 +28,7 @@ _ADVISES = re.compile(
 _NO_ADVICE = re.compile(
     r"report (?:a |this |an )?(?:bug|issue|error)|(?:file|open|submit|raise) (?:a |an )?(?:bug|issue)|"
     r"CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|full stack trace|for further information visit|HYDRA_FULL_ERROR|"
-    r"stacktrace|TORCHDYNAMO_VERBOSE|TORCH_LOGS|stop debugging",
+    r"invalid combination of arguments|stacktrace|TORCHDYNAMO_VERBOSE|TORCH_LOGS|stop debugging",
     re.I,
 )
 _MOST, _LONGEST = 2, 260  # sentences, characters of one
@@ -82,7 +82,8 @@ def _of_dict(one: UncaughtException) -> str:
     )
 
 
-_OF_NONE = re.compile(r"'NoneType'|\bNone\b")
+_OF_NONE = re.compile(r"'NoneType'|\bNone(?:Type)?\b")
+_ACCEPTED = re.compile(r"\b\w+=NoneType|, but expected one of:.*", re.S)  # options, and what torch takes instead
 
 
 def line_of_code(one: UncaughtException) -> str:
@@ -141,7 +142,7 @@ def _missing(one: UncaughtException) -> str:
     code, short = one.code or "", short_name(one.type)
     if value := wrong_value(one):
         return f" {value}. Look where it is set: where it is created, and where a checkpoint restores it."
-    if _OF_NONE.search(one.message):
+    if _OF_NONE.search(_ACCEPTED.sub("", one.message)):
         return " A value in it is None: an option that was not set, or a result that was not found."
     if short == "IndexError" and (empty := first_of_empty(code)):
         return f" {empty} is empty there: its first or last item is read, and it has none. {_WHERE_EMPTY}"

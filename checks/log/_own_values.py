@@ -18,6 +18,7 @@ from ._functions_as_values import function_as_value
 from ._messages import first_of_empty, short_name, wrong_value
 from ._next_items import used_up, without_parameters
 from ._opencv import refused_array
+from ._own_arguments import not_a_size, path_that_is_none
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._table_keys import computed_key, other_literal
 
@@ -176,7 +177,7 @@ def _name_of_none(one: UncaughtException, code: str) -> str | None:
                 if name
             }
             return names.pop() if len(names) == 1 else None
-    return None
+    return path_that_is_none(one)
 
 
 def _unpacked(one: UncaughtException) -> Meaning | None:
@@ -385,4 +386,4 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_array,
     lacks,
 )
-_OF_OWN = (_none, _unpacked, used_up, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)
+_OF_OWN = (not_a_size, _none, _unpacked, used_up, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)

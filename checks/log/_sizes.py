@@ -9,6 +9,10 @@ from collections.abc import Callable
 _SHAPE = re.compile(r"\d+")
 _OF_ADAPTER = re.compile(r"lora_")
 _OF_VOCABULARY = re.compile(r"embed|lm_head|\bwte\b|vocab|output_layer")
+OF_HEAD = re.compile(
+    r"size mismatch for (?:\S*[._])?(?:classif\w*|(?:\w+_)?heads?|score|fc|out_proj|cls|logits|num_classes|"
+    r"(?:cls|roi|bbox)_(?:score|pred))[._:]"
+)
 _ADDED_TOKENS = 2048  # most tokens that people add
 _PADDINGS = (128, 64, 8)
 _MOST_PARTS = 256  # ranks, heads or samples
@@ -39,7 +43,9 @@ def _relation(a: list[int], b: list[int], text: str) -> str:
     small, large = sorted(pairs[0])
     if _OF_ADAPTER.search(text):  # its size is a rank that someone chose
         return ""
-    return _vocabularies(small, large) if _OF_VOCABULARY.search(text) else _between(small, large)
+    if _OF_VOCABULARY.search(text):
+        return _vocabularies(small, large)
+    return "" if OF_HEAD.search(text) else _between(small, large)  # numbers of classes can be any
 
 
 def _between(small: int, large: int) -> str:

@@ -25,6 +25,25 @@ ROWS = (
          ("Token indices sequence length is longer than the specified maximum sequence length for this model "
           "(2201 > 1024). Running this sequence through the model will result in indexing errors",),
          "https://github.com/huggingface/transformers/blob/main/src/transformers/tokenization_utils_base.py"),
+    _row("has_its_gpus",  # a trainer found the GPUs: the environment that it needs is there
+         r"\bGPU available: True\b.{0,20}, used: True",
+         ("GPU available: True (cuda), used: True",),
+         "https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/pytorch/trainer/setup.py"),
+    _row("horovod_lacks_broadcast",  # a rank has not submitted these tensors
+         r"\d!?: \[(?:broadcast\.|[^\s,\[\]]{0,120}HorovodBroadcast_)",
+         ("[1,0]<stderr>:0: [HorovodBroadcast_net_bias_0, HorovodBroadcast_net_beta_0 ...]",
+          "2!: [broadcast.conv1.weight]"),
+         "https://github.com/horovod/horovod/blob/master/horovod/common/stall_inspector.cc"),
+    _row("horovod_lacks_allreduce",
+         r"\d!?: \[(?:allreduce\.|[^\s,\[\]]{0,120}HorovodAllreduce_)",
+         ("1: [DistributedMomentumOptimizer_Allreduce/HorovodAllreduce_gradients_AddN_100_0 ...]",
+          "1: [allreduce.conv1.weight, allreduce.conv2.weight ...]"),
+         "https://github.com/horovod/horovod/blob/master/horovod/common/stall_inspector.cc"),
+    _row("array_not_finite",
+         r"RuntimeWarning: (?:divide by zero|invalid value) encountered in",
+         ("/x/weights.py:161: RuntimeWarning: divide by zero encountered in true_divide",
+          "a.py:3: RuntimeWarning: invalid value encountered in scalar divide"),
+         "https://numpy.org/doc/stable/reference/generated/numpy.errstate.html"),
     _row("ranks_restarted",
          r"will restart worker group|\brestart_count=[1-9]|[Rr]estarting (?:the )?worker group|attempts? left; "
          r"restarting",

@@ -247,6 +247,16 @@ ROWS = (
          Fix("Use one torch on all nodes.", ("python -c 'import torch; print(torch.__version__)'",
                                              "mgpu doctor --only rank_orphaned"))),
         "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/TCPStore.cpp"),
+    Row("log_ranks_not_distinct", "root", "launcher", r"more than one node have assigned same rank",
+        ("RuntimeError: more than one node have assigned same rank at /x/torch/lib/THD/process_group/General.cpp:17",),
+        "two processes joined the process group with the same rank",
+        "The launcher did not give every process its own rank (a fixed --rank, a variable that is not set and has a "
+        "default of 0), or processes of an earlier run still use this address and port.",
+        (Fix("Start the ranks with a launcher that numbers them, and let torch read the numbers.",
+             ("torchrun --nproc_per_node 8 train.py", "torch.distributed.init_process_group('nccl')  # no rank=")),
+         Fix("Stop the processes of an earlier run, or use another port.",
+             ("ps aux | grep train.py", "ss -ltnp 'sport = :29500'"))),
+        "https://github.com/NVIDIA/apex/issues/28"),
     Row("log_rendezvous_endpoint_malformed", "root", "launcher",
         r"hostname of the rendezvous endpoint '(?:[^']*)' must be|"
         r"port number of the rendezvous endpoint '(?:[^']*)' must be|"

@@ -53,14 +53,14 @@ def log_traceback_cut(log: Log) -> Answer:
     if not log.cut or explained or log.finished is not None:
         return Ok(f"no traceback without its exception in {log.lines:,} lines, or another error explains it")
     one = log.cut[0]
+    said = f'the program reported "{one.reported}", and the traceback below is cut' if one.reported else ""
     code = f' The line is "{one.code}".' if one.code else ""
-    reported = (
-        f' Just before it, the log reports: "{one.reported}". Probably that is the reason.' if one.reported else ""
-    )
     return Problem(
-        f"a traceback without its exception: the last frame in the log is {one.place}",
-        "The type and the message of the exception are not in the log"
-        f"{'.' if reported else ', so its cause is not known.'}{reported}{code}{_possible(one)}",
+        f"{said or 'a traceback without its exception'}: the last frame in the log is {one.place}",
+        f"This is probably the message of the exception. Its type is not in the log.{code}"
+        if said
+        else f"The type and the message of the exception are not in the log, so its cause is not known.{code}"
+        f"{_possible(one)}",
         (
             Fix("Read the lines that follow this frame in the complete log, or in the failed rank's own log."),
             Fix("Have each rank write its own log.", ("mgpu launch --log-dir runs train.py",)),

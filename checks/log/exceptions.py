@@ -266,7 +266,8 @@ def _in_a_handler(one: UncaughtException, log: Log, handled: str) -> Problem:
 def _meant(meant: Meaning, one: UncaughtException, log: Log, general: Problem) -> Problem:
     """Return what message and line show of the wrong value, followed by what is said of every exception."""
     on = _ranks_text(one, log)
-    said = "" if one.message in meant.title else f" {short_name(one.type)}: {one.message.rstrip('.')}."
+    message = one.message.partition(", but expected one of")[0].rstrip(".")
+    said = "" if one.message in meant.title else f" {short_name(one.type)}: {message}."
     return replace(
         general,
         title=f"{meant.title}{f', {on}' if on else ''}",

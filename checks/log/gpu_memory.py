@@ -9,7 +9,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from ._circumstances import either, every, innermost, never, source_line, through, within
+from ._circumstances import either, every, innermost, never, said, source_line, through, within
 from ._gpu_memory import GIANT, Numbers, Process, numbers, read_numbers, trace
 from ._gpu_memory_before_steps import BEFORE_STEPS
 from ._gpu_memory_in_steps import IN_STEPS
@@ -17,6 +17,7 @@ from .inference import SHARE
 
 _ALLOCATOR = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 _TROUBLE = "https://github.com/huggingface/accelerate/blob/main/docs/source/basic_tutorials/troubleshooting.md"
+_TENSORFLOW = "https://www.tensorflow.org/api_docs/python/tf/errors/ResourceExhaustedError"
 _SMALL_SHARE = 0.05  # of the GPU: what other processes hold does not explain the failure
 _MINOR_SHARE = 0.25  # likewise: it adds to the failure, which the place of the failure explains better
 _MOST_OF_GPU = 0.5
@@ -285,6 +286,15 @@ _BESIDE = (
          trace("train.py in main").replace(_OWN, f"Process 7 has 0.50 GiB memory in use. {_OWN}"), _TROUBLE),
 )
 
+_TENSORFLOW_ON_HOST = Case(
+    said(r"OOM when allocating.*(?:/device:CPU:\d|/cpu:\d|by allocator (?:cpu|mklcpu))"),
+    "the host's memory is full: TensorFlow could not allocate a tensor of shape {shape} there",
+    "The tensor is in the memory of the machine, not of a GPU: data that is loaded or decoded at once, or a model "
+    "that runs on the CPU.",
+    Fix("Read the data in batches, use a smaller batch, or ask the job for more memory.", ("free -g",)),
+    "ResourceExhaustedError: OOM when allocating tensor with shape[9000,512,512,3] and type float on "
+    "/job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu\n",
+    _TENSORFLOW)
 ROWS = (
     Row("log_xla_memory_full", "root", "cuda",
         r"Ran out of memory in memory space \w+|RESOURCE_EXHAUSTED: .{0,80}?(?:[Oo]ut of memory|"
@@ -319,6 +329,17 @@ ROWS = (
         "https://github.com/pytorch/pytorch/issues/126510",
         summary="A GPU's memory is full, and another process uses part of it.", explain=_taken, cases=_BESIDE,
         remark=_held_beside),
+    Row("log_tensorflow_memory_full", "root", "cuda",
+        r"OOM when allocating tensor (?:with|of) shape ?(?P<shape>\[[\d,]*\])",
+        ("ResourceExhaustedError: OOM when allocating tensor with shape[50,450537]",
+         "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with "
+         "shape[64,64,128,128] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc"),
+        "a GPU's memory is probably full: TensorFlow could not allocate a tensor of shape {shape}",
+        "The model, its gradients and the activations of one batch do not fit. TensorFlow takes nearly all memory of a "
+        "GPU when it starts, so a second program on the same GPU has little.",
+        (Fix("Use a smaller batch, smaller inputs or mixed precision. The first size of the shape is often the batch."),
+         _OTHERS), _TENSORFLOW, summary="TensorFlow could not allocate a tensor: a memory is full.",
+        cases=(_TENSORFLOW_ON_HOST,)),
     Row("log_gpu_memory_full", "root", "cuda",
         r"^(?!.*this process has.* Process \d+ has|.*Process \d+ has.*(?:this process has| Process \d+ has))"
         r"(?!.*(?:cumem_allocator|on a different rank|RayTaskError\(OutOfMemoryError\): ray::)).*"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
 
+from ._circumstances import from_several_ranks
 from ._slurm_cases import REASONS
 
 _ERRNO = "https://github.com/SchedMD/slurm/blob/master/src/common/slurm_errno.c"
@@ -18,6 +19,19 @@ _EXPLAINED = (
     r"already completing|[Aa]uthentication))"
 )
 # fmt: off
+_FOLDER_OF_CONTAINER = Case(
+    from_several_ranks("log_slurm_working_folder_missing"),
+    "the job's working folder {folder} does not exist on several nodes, so Slurm starts the tasks in /tmp",
+    "It is probably a folder inside of the container, which Slurm looks for on the host (then the message is "
+    "harmless), or its disk is not mounted on these nodes. Relative paths then fail.",
+    (Fix("If it is a folder of the container, name it to the container.",
+         ("srun --container-workdir={folder:path} --chdir=/tmp ...",)),
+     Fix("Otherwise use a folder on a shared disk.", ("srun ls -ld {folder:path}", "sbatch --chdir=FOLDER ..."))),
+    "0: slurmstepd: error: couldn't chdir to `/workspace': No such file or directory: going to /tmp instead\n"
+    "4: slurmstepd: error: couldn't chdir to `/workspace': No such file or directory: going to /tmp instead\n"
+    "8: slurmstepd: error: couldn't chdir to `/workspace': No such file or directory: going to /tmp instead\n"
+    "0: the program begins\n",
+    "https://github.com/NVIDIA/pyxis/wiki/Usage")
 ROWS = (
     Row("log_slurm_refused", "root", "scheduler",
         r"(?:sbatch|srun|salloc): error: (?:Batch job submission failed|Unable to allocate resources|"
@@ -49,7 +63,8 @@ ROWS = (
         "The file system is not mounted there, or you have no permission. Relative paths then fail.",
         Fix("Check the folder on that node, and exclude the node.",
             ("srun -w NODE ls -ld {folder:path}", "sbatch --chdir=FOLDER --exclude=NODE ...")), _SBATCH,
-        summary="The job's working folder does not exist on a node."),
+        summary="The job's working folder does not exist on a node.", tags=("before_ranks",),
+        cases=(_FOLDER_OF_CONTAINER,)),
     Row("log_slurm_credentials", "root", "scheduler",
         r"Munge (?:decode|encode) failed|Unable to contact munge|Protocol authentication error|"
         r"Zero Bytes were transmitted or received|auth_g_(?:verify|pack)\w*: .*[Ii]nvalid|"
@@ -112,7 +127,7 @@ ROWS = (
         Fix("Load conda in the script, or call the environment's Python by its path.",
             ('eval "$(conda shell.bash hook)"; conda activate NAME', "conda env list",
              "/path/to/env/bin/python -m torch.distributed.run ...")),
-        "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html"),
+        "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html", tags=("before_ranks",)),
     Row("log_pdsh_arguments_missing", "root", "launcher", r"KeyError: 'PDSH_SSH_ARGS_APPEND'",
         ("KeyError: 'PDSH_SSH_ARGS_APPEND'",),
         "DeepSpeed's launcher (before 0.14.1) fails with --ssh_port: PDSH_SSH_ARGS_APPEND is not set",

@@ -20,7 +20,6 @@ _CHECKPOINTS = "https://lightning.ai/docs/pytorch/stable/common/checkpointing_in
 _ONE_PACKAGE = Fix("Import only one of the two, in the script and in all libraries it uses.",
                    ("grep -rn 'pytorch_lightning\\|import lightning\\|from lightning' --include='*.py' .",
                     "pip show lightning pytorch-lightning"))
-
 ROWS = (
     Row("log_lightning_imported_twice", "root", "script",
         r"`model` must be a `LightningModule` or `torch\._dynamo\.OptimizedModule`, got `\w+`|"
@@ -97,14 +96,30 @@ ROWS = (
         "The others are in exclusive mode, and another process uses them.",
         Fix("Stop that process, or use fewer devices.", ("nvidia-smi", "mgpu doctor --only gpu_busy")), _ACCELERATORS,
         summary="Fewer GPUs are free than the script asks for."),
-    Row("log_lightning_loader_empty", "root", "script", r"`(?P<loader>\w+)` within local rank has zero length",
+    Row("log_lightning_loader_empty", "root", "script",
+        r"`\w+` within local rank has zero length|"
+        r"Total length of `\w+` across ranks is zero\. Please make sure that it returns",
         ("RuntimeError: `train_dataloader` within local rank has zero length. Please make sure that it returns at "
-         "least 1 batch.",),
-        "a rank's {loader} has no batch",
-        "The dataset has fewer samples than ranks x batch size and drop_last is on, or the samples were divided among "
-        "the ranks twice.",
-        Fix("Use a smaller batch, more data, or drop_last=False.", ("DataLoader(..., batch_size=4, drop_last=False)",)),
-        _CONNECTOR, summary="A rank's DataLoader has no batch."),
+         "least 1 batch.",
+         "MisconfigurationException: Total length of `Dataloader` across ranks is zero. Please make sure that it "
+         "returns at least 1 batch."),
+        "a rank's DataLoader has no batch",
+        "The dataset has fewer samples than ranks x batch size and drop_last is on, the folder or the split that it "
+        "reads is empty, or the samples were divided among the ranks twice.",
+        Fix("Print len(dataset). If it has samples, use a smaller batch, or drop_last=False.",
+            ("DataLoader(..., batch_size=4, drop_last=False)",)), _CONNECTOR),
+    Row("log_lightning_no_batches", "secondary", "script",
+        r"Total length of `(?P<loader>\w+)` across ranks is zero\. Please make sure this",
+        ("/x/pytorch_lightning/utilities/data.py:104: Total length of `DataLoader` across ranks is zero. Please make "
+         "sure this was your intention.",),
+        "a {loader} has no batch on any rank: no step runs with it",
+        "The folder or the split that it reads is probably empty, a filter removed all samples, or there are fewer "
+        "samples than the batch size and drop_last is on. Lightning only warns, and then does nothing.",
+        (Fix("Print the number of samples before the DataLoader is made.", ("print(len(dataset))",)),
+         Fix("If there are some, use a smaller batch, or drop_last=False.",
+             ("DataLoader(..., batch_size=4, drop_last=False)",))),
+        "https://github.com/RangiLyu/nanodet/issues/486", tags=("before_ranks",),
+        summary="A DataLoader has no batch on any rank."),
     Row("log_lightning_fewer_samples_than_ranks", "root", "script",
         r"assert self\.num_samples >= 1 or self\.total_size == 0",
         ("AssertionError: assert self.num_samples >= 1 or self.total_size == 0",),

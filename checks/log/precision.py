@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
 
 from . import _device_cases
+from ._circumstances import every, said, shown
 
 _AMP = "https://pytorch.org/docs/stable/amp.html"
 _PEFT = "https://github.com/huggingface/peft/blob/main/docs/source/developer_guides/troubleshooting.md"
@@ -14,6 +15,35 @@ _ANOMALY = "https://pytorch.org/docs/stable/autograd.html#anomaly-detection"
 _BF16 = Fix("Use bf16 if the GPUs support it.", ("accelerate launch --mixed_precision bf16 ...",))
 
 # fmt: off
+_BACKWARD = said(r"Function '\w+' returned nan values")
+_IN_NUMPY = Fix("Start with the lines that the RuntimeWarnings name: print what is divided, and guard counts and sums "
+                "that are 0.", ("np.seterr(all='raise')  # stops at the first one",
+                                "weights = 1 / np.maximum(counts, 1)"))
+_FORWARD = Fix("Find the forward call that torch printed above, after \"Error detected in\": its last line made the "
+               "value.", ("print(torch.isfinite(x).all(), x.min(), x.max())  # before that line",))
+_NUMPY_BEFORE = (
+    "numpy divided by zero, or computed NaN, before it (RuntimeWarning in the log): a count or a sum that is 0 becomes "
+    "inf or NaN, and gets into the loss as a weight of a class, a mean or a normalization.")
+_NAN = "RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.\n"
+_WARNED = "/x/weights.py:161: RuntimeWarning: divide by zero encountered in true_divide\n"
+_OF_ARRAYS_IN_BACKWARD = Case(
+    every(_BACKWARD, shown("array_not_finite")),
+    "the backward pass of an operation gave NaN: probably from a value that numpy divided by zero",
+    _NUMPY_BEFORE, (_IN_NUMPY, _FORWARD), f"{_WARNED}{_NAN}",
+    "https://numpy.org/doc/stable/reference/generated/numpy.errstate.html")
+_OF_ARRAYS = Case(
+    shown("array_not_finite"),
+    "training stopped because its loss or output is NaN or infinite: probably from a value that numpy divided by zero",
+    _NUMPY_BEFORE, (_IN_NUMPY, Fix("If that value does not reach the loss, find the operation.",
+                                   ("torch.autograd.set_detect_anomaly(True)",))),
+    f"{_WARNED}Loss is nan, stopping training\n",
+    "https://numpy.org/doc/stable/reference/generated/numpy.errstate.html")
+_IN_BACKWARD = Case(
+    _BACKWARD,
+    "the backward pass of an operation gave NaN",
+    "torch's anomaly mode found it. Usual reasons: sqrt, norm, log, pow or a division at 0, an infinite weight in the "
+    "loss (a class without samples), fp16 that overflows, or weights that are NaN already.",
+    (_FORWARD, _BF16), _NAN, _ANOMALY)
 ROWS = (
     Row("log_fp16_gradients_unscaled", "root", "script", r"Attempting to unscale FP16 gradients",
         ("ValueError: Attempting to unscale FP16 gradients.",),
@@ -47,7 +77,8 @@ ROWS = (
         "wrong results.",
         (_BF16, Fix("Find the operation, and check whether one GPU is faulty.",
                     ("torch.autograd.set_detect_anomaly(True)", "mgpu smoke-test",
-                     "mgpu doctor --deep --only gpu_results_differ"))), _ANOMALY),
+                     "mgpu doctor --deep --only gpu_results_differ"))), _ANOMALY,
+        cases=(_OF_ARRAYS_IN_BACKWARD, _OF_ARRAYS, _IN_BACKWARD)),
     Row("log_loss_is_nan", "secondary", "script",
         r"'loss': nan\b|'loss': 'nan'|\"loss\": NaN\b|(?<![\w.])(?:total_|train_|training_)?loss=nan\b|"
         r"(?<![\w.])loss: nan\b|"

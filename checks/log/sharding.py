@@ -162,6 +162,7 @@ ROWS = (
         (Fix("Compare the checkpoint's configuration with the run's.", ("ls -lt CHECKPOINT_FOLDER",)),
          Fix("Resume with the configuration and parallel sizes that wrote it, convert it, or start in a new folder.")),
         "https://pytorch.org/docs/stable/generated/torch.nn.Module.html", cases=_checkpoint_cases.SIZES,
+        explain=_checkpoint_cases.of_classes,
         remark=sizes(r"shape torch\.Size\(\[(?P<a>[\d, ]+)\]\) from checkpoint, the shape in current model is "
                      r"torch\.Size\(\[(?P<b>[\d, ]+)\]\)")),
     Row("log_weights_lost_to_zero3", "root", "script",

@@ -8,6 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from ._own_arguments import index_of_array
 from ._sizes import sizes
 
 _LOSS = "https://pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html"
@@ -188,15 +189,16 @@ ROWS = (
         "https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html",
         summary="A layer got input with too many or too few dimensions."),
     Row("log_index_beyond_tensor", "root", "script",
-        r"index (?P<index>-?\d+) is out of bounds for (?:dimension|axis) \d+ with size (?P<size>\d+)",
-        ("IndexError: index 512 is out of bounds for dimension 0 with size 512",),
+        r"index (?P<index>-?\d+) is out of bounds for (?P<kind>dimension|axis) (?P<axis>\d+) with size (?P<size>\d+)",
+        ("IndexError: index 512 is out of bounds for dimension 0 with size 512",
+         "IndexError: index 80 is out of bounds for axis 0 with size 64"),
         "an index is too large: {index}, but the dimension has {size} elements",
         "A position exceeds the model's maximum length, a label exceeds the number of classes, or an index into the "
         "whole dataset is used on one rank's part.",
         (Fix("Compare the index with the size before that line.",
              ("assert index < tensor.shape[0], (index, tensor.shape)",)),
          Fix("If it is a position, shorten the samples.", ("tokenizer(text, truncation=True, max_length=512)",))),
-        _TENSOR, summary="An index exceeds the size of a tensor or array."),
+        _TENSOR, summary="An index exceeds the size of a tensor or array.", explain=index_of_array),
     Row("log_lengths_differ_in_batch", "root", "script",
         r"expected sequence of length \d+ at dim \d+ \(got \d+\)|"
         r"setting an array element with a sequence\. The requested array has an inhomogeneous shape",

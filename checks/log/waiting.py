@@ -13,6 +13,7 @@ from ._first_exchange_cases import FIRST_COLLECTIVE, SCATTERED
 
 _NCCL = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"
 _GLOO = "https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc"
+_STALLS = "https://github.com/horovod/horovod/blob/master/horovod/common/stall_inspector.cc"
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 # fmt: off
 _FIRST = Fix("Find the rank whose log differs: the first error, the lowest SeqNum, or the oldest last line.",
@@ -47,6 +48,20 @@ def _at_rendezvous(groups: Mapping[str, str], raised: UncaughtException | None) 
 
 
 # fmt: off
+_HOROVOD_CALLS_DIFFER = Case(
+    shown("horovod_lacks_broadcast", "horovod_lacks_allreduce"),
+    "ranks call different collectives of Horovod, and wait for each other: a broadcast on some, an allreduce on others",
+    "Each list has what that rank has not submitted: the rank with the broadcast's tensors already trains, and the one "
+    "with the allreduce's still waits in the broadcast of the first weights. Probably only some ranks make that "
+    "broadcast: a callback or hook that one rank adds, a checkpoint that one rank restores, or another order of calls.",
+    Fix("Broadcast on all ranks or on none, right after the weights are made or restored.",
+        ("hvd.broadcast_parameters(model.state_dict(), root_rank=0)",
+         "hvd.broadcast_optimizer_state(optimizer, root_rank=0)")),
+    "W horovod/common/stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or "
+    "broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\n"
+    "Missing ranks:\n0: [broadcast.conv1.weight, broadcast.conv2.weight ...]\n"
+    "1: [allreduce.conv1.weight, allreduce.conv2.weight ...]\n",
+    "https://github.com/google/automl/issues/563")
 _MISMATCH = (
     "[rank1]: Traceback (most recent call last):\n{}[rank1]: RuntimeError: Detected mismatch between collectives on "
     "ranks. Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=3104, OpType=ALLREDUCE, "
@@ -150,6 +165,27 @@ ROWS = (
         "rank {who} did not reach a barrier",
         "It died, hangs, or took another path in the script.", _FIRST, _DIST,
         summary="A rank did not reach a barrier."),
+    Row("log_horovod_rank_missing", "secondary", "timeout",
+        r"\[missing ranks: ?(?P<missing>\d[\d, ]*)\]",
+        ("HorovodBroadcast_fully_connected_weights_0 [missing ranks: 0]", "allreduce.fc.weight [missing ranks: 1, 3]"),
+        "rank {missing} never submitted a tensor to Horovod that the other ranks wait for",
+        "It ended, hangs, still does work of its own (a download, an evaluation), or takes another path in the script: "
+        "all ranks must make the same calls. If the run goes on later, it only came late.",
+        (Fix("Read the end of the missing rank's own output.", ("mgpu doctor --log rank0.log rank1.log ...",)),
+         Fix("Make collective calls on all ranks, never inside of `if hvd.rank() == 0`.",
+             ("hvd.broadcast_parameters(model.state_dict(), root_rank=0)",))), _STALLS,
+        summary="A rank never submitted a tensor to Horovod that the others wait for.", tags=("precise",)),
+    Row("log_horovod_stalled", "secondary", "timeout",
+        r"[Oo]ne or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks",
+        ("W horovod/common/stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or "
+         "broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.",),
+        "ranks wait in Horovod for tensors that other ranks have not submitted",
+        "The next lines name, for each rank, the tensors that it has not submitted. Such a rank ended, hangs, still "
+        "does work of its own (a download, an evaluation), or takes another path in the script. If the run goes on "
+        "later, it only came late.",
+        (Fix("Read the end of that rank's own output.", ("mgpu doctor --log rank0.log rank1.log ...",)),
+         Fix("Make collective calls on all ranks, in the same order, never inside of `if hvd.rank() == 0`.")), _STALLS,
+        because_of=("log_horovod_rank_missing",), cases=(_HOROVOD_CALLS_DIFFER,)),
     Row("log_gloo_timed_out", "secondary", "timeout",
         r"Timed out waiting \d+ms for (?:send|recv) operation",
         ("[../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation "

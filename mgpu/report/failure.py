@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _LABEL = 15
 _SECONDARY = 8  # causes to keep; the log of a thousand ranks may have every one
 _EVIDENCE_LINES = 3
+_SURVIVED_SHOWN, _SURVIVED_CHARS = 3, 200  # errors that the run survived, characters of the line of one
 _OTHERS_SHOWN = 3
 _NO_EXCEPTIONS = frozenset({"ChildFailedError", "SignalException"})
 
@@ -338,6 +339,10 @@ def _without_cause(log: Log, signatures: int, screen: Screen) -> list[Line]:
     lines: list[Line] = [[(f"{head}.", "bold")], *screen.paragraph(f"{text[:1].upper()}{text[1:]}".rstrip(". ") + ".")]
     if shown := log.finished or log.failed:
         lines += row(screen, "Evidence", shown)[:_EVIDENCE_LINES]
+    for one in [one for one in log.seen if one.survived][:_SURVIVED_SHOWN]:
+        often = f" ({one.times} times)" if one.times > 1 else ""
+        text = f"{_name(one.file)}:{one.line}: {' '.join(one.text.split())}"
+        lines += row(screen, "Went on after", f"{text[:_SURVIVED_CHARS]}{often}")
     return lines
 
 

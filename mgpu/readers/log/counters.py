@@ -133,6 +133,14 @@ def counter(text: str) -> tuple[str, float, float | None] | None:
         return None
 
 
+def progress(text: str) -> tuple[str, float, float | None] | None:
+    """Return the counter of a line as `counter` does, but with the steps of an epoch: Epoch: 3 [500/5000] is 3.1."""
+    found = None if _BAR.search(text) else _OF_EPOCH.search(text)
+    if found is None or not found["at"] or not int(found["of"]):
+        return counter(text)
+    return f"epoch {found['kind'] or ''}", int(found["epoch"]) + int(found["at"]) / int(found["of"]), None
+
+
 def prepares(name: str) -> bool:
     """Whether a counter's name shows that it prepares the run."""
     return bool(_PREPARES.search(name))

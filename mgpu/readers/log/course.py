@@ -19,9 +19,9 @@ from mgpu.readers.log.counters import (
     SEARCHED,
     SHAPES,
     Announced,
-    counter,
     last_step,
     prepares,
+    progress,
 )
 from mgpu.readers.log.good_ends import GOOD_ENDS
 from mgpu.readers.log.line import Line, parse_line, shown_text
@@ -33,6 +33,7 @@ _SEARCHED_FOR_ENDS = 1000  # characters of a line: MLPerf's last one has a long 
 _LAST_LINES, _LAST_LINES_BARE = 300, 1
 _BY_PROGRAM = re.compile("|".join(f"(?:{end.pattern})" for end in GOOD_ENDS if end.by == "program"))
 _BY_WRAPPER = re.compile("|".join(f"(?:{end.pattern})" for end in GOOD_ENDS if end.by == "wrapper"))
+_BY_SETUP = re.compile("|".join(f"(?:{end.pattern})" for end in GOOD_ENDS if end.by == "setup"))
 # What a program or a batch script can write, the latter also after a failure.
 _RUN = (
     r"(?:training|train|fine-?tuning|pre-?training|run|job|experiment|evaluation|eval|benchmark|inference|generation|"
@@ -42,6 +43,7 @@ _ENDED = r"(?:completed?|finished|done|succeeded|successful(?:ly)?|ended normall
 _END = re.compile(
     rf"\b{_RUN}\b[^.:!?]{{0,40}}?\b(?:is |was |has |are )?(?:now )?{_ENDED}\b(?! (?:in|with) (?:error|failure))|"
     rf"\b(?:finished|completed|done with|done)[: ](?:the |all )?{_RUN}\b|"
+    r"^\W*final test (?:accuracy|acc|score|results?)\W{1,4}\d|"
     r"\btotal (?:training|train|run|elapsed|wall) ?time\b|\bSUCCESS\b[.!]*$|\bis a success\b|"
     r"\b(?:completed|finished|exited) successfully\b|\bsuccessfully (?:completed|finished)\b|"
     r"\bcompleted without errors?\b|"
@@ -81,7 +83,7 @@ _RESTART = re.compile(
 _TEXTS = (
     "train_runtime", "stopped:`max", "complete", "finished", "succe", "done", "passed", "exitcode", "exit_code",
     "exitstatus", "returncode", "returnstatus", "validationmetrics", "exitingprogram", "totaltrainingtime",
-    "totaltraintime", "totalruntime", "totalelapsedtime", "totalwalltime", "endednormally", "finalmodel",
+    "totaltraintime", "totalruntime", "totalelapsedtime", "totalwalltime", "endednormally", "finalmodel", "finaltest",
     "trainedmodel", "mergedmodel", "finalcheckpoint", "trainedcheckpoint", "mergedcheckpoint", "finalweights",
     "trainedweights", "mergedweights", "finaladapter", "trainedadapter", "mergedadapter", "raysubmit", "jobfailed",
     "jobhasfailed", "state:", "terminated",
@@ -94,7 +96,7 @@ _WORDS = (
     "train_runtime", "stopped:", "complete", "finished", "succe", "done", "passed", "exit", "return", "metrics",
     "time", "model", "checkpoint", "weights", "adapter", "restart", "relaunch", "spawn", "queue", "signal", "resum",
     "continuing", "attempt", "recovered", "state", "shutdown", "terminated", "killed", "aborted", "failed", "make:",
-    "ended", "subprocess",
+    "ended", "subprocess", "final",
 )
 # fmt: on
 _OF_ENDS = [end.pattern for end in GOOD_ENDS]
@@ -119,6 +121,7 @@ class Event:
     last: int | None = None  # of an end: how many lines from the log's last one it can be
     sure: bool = False  # of an end: not what a batch script writes after a failure, too
     by_wrapper: bool = False  # of an end: what ran the command wrote it, which can be a script that ignored a failure
+    of_setup: bool = False  # of an end: of what prepares a run, so only the end of a log with nothing after it
 
 
 class Course:
@@ -173,7 +176,7 @@ class Course:
     def finish(self, lines: int, tail: str) -> None:
         """Use the log's last lines, and drop the ends that are too far from them: `lines` is the last one's number."""
         self.lines = lines
-        known = any(end.sure and lines - end.line < _LAST_LINES for end in self.ends)
+        known = any(end.sure and not end.of_setup and lines - end.line < _LAST_LINES for end in self.ends)
         if not known and (step := last_step(tail, self.announced)):
             self.ends.append(Event(lines, shown_text(step), sure=True))
         self.ends = [end for end in self.ends if end.last is None or lines - end.line < end.last]
@@ -188,7 +191,7 @@ class Course:
                 self._step(parse_line(raw[: 2 * SEARCHED].decode("utf-8", "replace")), number)
 
     def _step(self, line: Line, number: int) -> None:
-        found = counter(line.text[:SEARCHED])
+        found = progress(line.text[:SEARCHED])
         if found is None:
             return
         name, at, of = found
@@ -236,6 +239,8 @@ def _end(line: Line, number: int) -> Event | None:
         return Event(number, shown_text(line.text), line.rank, sure=True)
     if _BY_WRAPPER.search(text):
         return Event(number, shown_text(line.text), line.rank, sure=True, by_wrapper=True)
+    if _BY_SETUP.search(text):
+        return Event(number, shown_text(line.text), line.rank, sure=True, by_wrapper=True, of_setup=True)
     text = text[:SEARCHED]
     if _BARE_END.match(text):
         return Event(number, shown_text(line.text), line.rank, last=_LAST_LINES_BARE)

@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 # program: the training program itself, or a launcher that checks the exit code of each rank. Earlier errors were
 # survived. wrapper: what runs the user's command. It reports success also if that command is a shell script that
-# failed before its last line, so it says nothing about an exception before it.
-By: TypeAlias = Literal["program", "wrapper"]
+# failed before its last line, so it says nothing about an exception before it. setup: what prepares a run. It is a
+# good end only of a log that has nothing after it.
+By: TypeAlias = Literal["program", "wrapper", "setup"]
 
 
 class GoodEnd(NamedTuple):
@@ -136,9 +137,11 @@ GOOD_ENDS = (
             "https://docs.pytest.org/en/stable/how-to/output.html"),
     GoodEnd(r"[Ff]inished .*(?:exit|return|status) ?code:?=? ?0\b|"
             r"(?:exited with|exit|return) (?:code|status):?=? ?0\b(?!x)|"
-            r"\bExitCode[:=] ?0:0\b|\bcompleted \(0 failed\)|\bSuccessfully installed ",
-            ("Job 4711 finished with exit code 0", "trainer-1 exited with code 0", "exit code: 0", "ExitCode=0:0",
-             "Successfully installed torch-2.9.0"),
+            r"\bExitCode[:=] ?0:0\b|\bcompleted \(0 failed\)",
+            ("Job 4711 finished with exit code 0", "trainer-1 exited with code 0", "exit code: 0", "ExitCode=0:0"),
             "https://docs.docker.com/reference/cli/docker/compose/up/", "wrapper"),
+    GoodEnd(r"\bSuccessfully installed ",
+            ("Successfully installed torch-2.9.0",),
+            "https://pip.pypa.io/en/stable/cli/pip_install/", "setup"),
 )
 # fmt: on

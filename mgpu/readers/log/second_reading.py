@@ -21,7 +21,7 @@ from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.reported_error import with_report
 from mgpu.readers.log.row_matching import Signatures, signature_rows
-from mgpu.snapshot import LastStep, Log, OwnError, Pause, SignatureMatch, UncaughtException
+from mgpu.snapshot import CutTraceback, LastStep, Log, OwnError, Pause, SignatureMatch, UncaughtException
 
 _EXCERPT_LINES = 60  # a longer log was not typed or wrapped by hand
 _WRAPPED_AT = 50  # characters of the shortest line that a terminal or a person breaks
@@ -34,6 +34,7 @@ _MISTAKES = 2
 _FEWEST, _MOST = 2, 10  # words of a message that another line can contain
 _MORE = 5  # characters that it must have besides
 _CODE = re.compile(r"^(?:raise |assert |return |logg?(?:er|ing)?\.|print\(|warnings\.)|\bFile \"")
+_USUAL_TYPES = ("ValueError", "RuntimeError")  # of a message that was logged without its type
 _LONG_WORD, _ALIKE = 5, 0.8  # shorter words must be equal; similarity of longer ones
 
 
@@ -42,8 +43,8 @@ def read_end(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
 
     `tail`: the end of that file. `lines`: how many it has.
     """
-    log = replace(_read_again(_with_details(log, tail), tail, signatures), reached=_reached(log, tail, lines))
-    log = replace(log, cut=tuple(with_report(one, tail, lines) for one in log.cut))
+    log = replace(_with_details(log, tail), cut=tuple(with_report(one, tail, lines) for one in log.cut))
+    log = replace(_read_again(log, tail, signatures), reached=_reached(log, tail, lines))
     caught = caught_messages.find(tail, log.files[-1], lines)
     log = _of_caught(log, caught, signatures) if caught else log
     last = own_error(tail, log, lines) or caught
@@ -88,6 +89,8 @@ def _read_again(log: Log, tail: str, signatures: Signatures) -> Log:
     if log.finished is not None or known or any(one.signatures and not one.caught for one in log.raised):
         return log
     raised = [one for one in log.raised if not one.caught and not one.of_launcher]
+    if not raised and log.cut and (match := _logged(log.cut[0], signatures)):
+        return replace(log, seen=(*log.seen, match))
     if raised:
         return _of_exceptions(log, raised, signatures, tail)
     return _of_lines(log, tail, signatures) if log.lines <= _EXCERPT_LINES and not log.raised else log
@@ -105,6 +108,18 @@ def _of_caught(log: Log, caught: OwnError, signatures: Signatures) -> Log:
                 line = SignatureMatch(name, caught.text, caught.file, caught.line, caught.rank, groups=groups)
                 return replace(log, seen=(*log.seen, line))
     return log
+
+
+def _logged(one: CutTraceback, signatures: Signatures) -> SignatureMatch | None:
+    """Return the row of a failure that matches the message which was logged above a traceback without its end."""
+    said = one.reported or ""
+    for text in dict.fromkeys((said, said.partition(": ")[2])) if said else ():
+        for kind in _USUAL_TYPES:
+            for name, match in signatures.rows_of(f"{kind}: {text}"):
+                if signatures.roles.get(name) == "root":
+                    groups = {key: value for key, value in match.groupdict().items() if value is not None}
+                    return SignatureMatch(name, said, one.file, one.line, one.rank, groups=groups)
+    return None
 
 
 def _of_exceptions(log: Log, raised: list[UncaughtException], signatures: Signatures, tail: str) -> Log:

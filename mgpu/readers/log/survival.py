@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from mgpu.readers.log.course import Course, Event
 from mgpu.readers.log.row_matching import Signatures
-from mgpu.snapshot import Log, UncaughtException
+from mgpu.snapshot import Log, SignatureMatch, UncaughtException
 
 # Steps after an error. The other ranks of a failed rank advance a few, until they wait for it in a collective.
 _STEPS_OF_RANK = 2
@@ -26,10 +26,12 @@ _LAST_LINES = 10  # that a rank and its launcher print after what a rank says be
 _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
 # Generated text, samples of a data set and results of an evaluation quote errors.
+_TEXTS = re.compile(r"^\s*\[\[?(?:'[^'\n]{300}|\"[^\"\n]{300})")  # a list of texts, of which the first is long
 _QUOTES = re.compile(
-    r"^[\s\W]*(?:prompt|response|question|answer|completion|(?:generated|generation)|sample|assistant|user|human|system|"
+    r"^[\s\W]*(?:prompts?|responses?|questions?|answers?|completions?|(?:generated|generation|model)|sample|assistant|user|human|system|"
     r"solution|model[ _]output|prediction|predicted|expected|reference|target|instruction|input|text|content|chosen|"
-    r"rejected|docstring|feedback|Q|A)(?:[ _#]?\d+)?(?: (?:text|sample|output|\d+))?['\"]?\s?[:=>|\]]",
+    r"rejected|docstring|feedback|Q|A)(?:[ _#]?\d+)?"
+    r"(?: (?:(?:text|sample|output|answer|response|completion|solution|rollout|program)s?|\d+))?['\"]?\s?[:=>|\]]",
     re.I,
 )
 
@@ -54,6 +56,7 @@ class Found:
     raised: bool = False  # an exception or part of its message, or what Slurm, the kernel or a launcher did
     uncaught: bool = False  # torch printed it, as it does for uncaught exceptions only
     before_ranks: bool = False  # of what prepares the run, which can go on without it
+    made_up: bool = False  # of a job's script, and the program found its GPUs all the same
     exit_only: bool = False  # reports that a rank failed, but not why
     echo: bool = False  # a connection that closed, as also at the good end of a run
     of_store: bool = False  # the connection to the store closed, as also when rank 0 is the first to end
@@ -71,7 +74,7 @@ class Latest:
 
 def is_quoted(text: str) -> bool:
     """Whether a line is a sample of text: what it contains did not happen in this run."""
-    return bool(_QUOTES.search(text))
+    return bool(_QUOTES.search(text) or _TEXTS.search(text))
 
 
 def exits_survived(courses: Sequence[Course]) -> bool:
@@ -103,6 +106,8 @@ def survived(found: Mapping[object, Found], courses: Sequence[Course], *, failed
     for key, one in found.items():
         if one.handled and any(not other.handled and _later(other, one) for other in open_roots):
             how[key] = Survived.SURELY
+    if not failed and not any(not one.made_up for one in open_roots):  # else it can explain the other error
+        how |= {key: Survived.SURELY for key, one in found.items() if one.made_up}
     ends_badly = failed or any(one.exit_only and not how[key] for key, one in found.items())
     if ends_badly and not any(one.root and not one.exit_only and not how[key] for key, one in found.items()):
         return frozenset(key for key, value in how.items() if value == Survived.SURELY)
@@ -223,12 +228,20 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             raised=bool(with_it) or name in signatures.of_others,
             uncaught=any(error.by_torch for error in with_it),
             before_ranks=name in signatures.before_ranks,
+            made_up=name in signatures.before_ranks & signatures.of_others and _has_gpus(log, one),
             exit_only=name in signatures.exit_only,
             echo=name in signatures.echoes and not with_it,
             of_store=name in signatures.of_store and not with_it,
             last_lines=name in signatures.last_lines,
         )
     return found
+
+
+def _has_gpus(log: Log, one: SignatureMatch) -> bool:
+    """Whether a trainer reports after this line, in the same file, that it found the GPUs."""
+    return any(
+        shown.name == "has_its_gpus" and (shown.file, True) == (one.file, shown.last > one.line) for shown in log.shows
+    )
 
 
 def _exceptions(log: Log, latest: Mapping[object, Latest]) -> dict[object, Found]:
@@ -253,7 +266,8 @@ def good_end(courses: Sequence[Course], bad: Iterable[Found]) -> Event | None:
     if any(not one.echo for one in bad):
         return None
     for course in reversed(courses):
-        for end in course.ends[-1:]:
+        ends = [end for end in course.ends if not end.of_setup or course.lines - end.line < _LAST_LINES]
+        for end in ends[-1:]:
             if sum(step.line > end.line for step in course.steps) < _STEPS_OF_RANK:
                 return end
     return None

@@ -135,17 +135,7 @@ class Tracebacks:
             self._ended[key].signatures += self._rows_of(line.text)
             return
         if HEAD in text:
-            self._close(key)
-            harmless = self._harmless is not None and number - self._harmless <= _BLANK_LINES
-            group = "Exception Group" in text
-            rich = not group and ("─" in text or text.startswith(("+-", "╭")))
-            indent = len(text) - len(text.lstrip()) if not text.partition(HEAD)[0].strip() else 0
-            first = self._open[key].first if key in self._open else None  # another process writes into this one
-            self._open[key] = OpenTraceback(
-                number, line, number, rich=rich, harmless=harmless, group=group, indent=indent, first=first
-            )
-            if head := _IPYTHON_HEAD.match(text):
-                self._open[key].ipython = head["type"].rpartition(".")[2]
+            self._head(key, line, number)
             return
         if key in self._open:
             self._within(self._open[key], key, line, number)
@@ -157,12 +147,34 @@ class Tracebacks:
         else:
             self._without_head(key, line, number)
 
+    def _head(self, key: _Writer, line: Line, number: int) -> None:
+        """Process the first line of a traceback."""
+        text = line.text
+        self._close(key)
+        harmless = self._harmless is not None and number - self._harmless <= _BLANK_LINES
+        group = "Exception Group" in text
+        rich = not group and ("─" in text or text.startswith(("+-", "╭")))
+        indent = len(text) - len(text.lstrip()) if not text.partition(HEAD)[0].strip() else 0
+        first = self._open[key].first if key in self._open else None  # another process writes into this one
+        self._open[key] = OpenTraceback(
+            number,
+            line,
+            number,
+            rich=rich,
+            harmless=harmless,
+            group=group,
+            indent=indent,
+            first=first,
+        )
+        if head := _IPYTHON_HEAD.match(text):
+            self._open[key].ipython = head["type"].rpartition(".")[2]
+
     def _without_head(self, key: _Writer, line: Line, number: int) -> None:
         """Process a line of a traceback whose head is not in the log, or an exception without its traceback."""
         text = line.text
         if frame := FRAME.match(text):  # a syntax error has no head
             indent = max(0, len(text) - len(text.lstrip()) - _FRAME_INDENT)
-            self._open[key] = OpenTraceback(number, line, number, indent=indent)
+            self._open[key] = self._head_of_logger(line, number) or OpenTraceback(number, line, number, indent=indent)
             self._open[key].add_frame(frame)
         elif is_frame_of_package(text) and (frame := IPYTHON_FRAME.match(text)):
             self._open[key] = OpenTraceback(number, line, number, ipython=_ANY)
@@ -170,6 +182,13 @@ class Tracebacks:
         elif len(self.bare) < _BARE_KEPT and (bare := read_bare(text)):
             alone = replace(self._exception(*bare, line, number), bare=True, code=code_above(self.above))
             self._ended[key] = _Ended(alone, signatures=list(self._rows_of(line.text)), alone=True)
+
+    def _head_of_logger(self, line: Line, number: int) -> OpenTraceback | None:
+        """Return the traceback whose head is the line above, to which only a logger gave its prefix."""
+        for key, one in self._open.items():
+            if line.source is None and one.line.rank is None and (one.number, one.frames) == (number - 1, 0):
+                return self._open.pop(key)
+        return None
 
     def _key_of(self, line: Line) -> _Writer:
         """Return who wrote a line. A rank named only in the text ("nan on rank 1") is not reliable."""

@@ -1,0 +1,97 @@
+"""Messages of a log that are not about how the run went: of its setup, of generated text, of pip, of other jobs."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from mgpu.engine import judge, root_cause, selections
+from mgpu.readers.log import read
+from mgpu.report import failure
+from mgpu.report.screen import Screen
+from mgpu.snapshot import Log, Snapshot
+from tests.test_log_callers import frames
+from tests.test_log_meanings import explained
+
+CHDIR = "{n}: slurmstepd: error: couldn't chdir to `/workspace': No such file or directory: going to /tmp instead\n"
+EPOCH = " 0: 2026-11-21,10:12:{n:02} | INFO | Train Epoch: 0 [ {at}/114688 ({n}%)] Data (t): 1.9 Loss: 7.{n}\n"
+MODULE = "/var/spool/slurmd/job00004/slurm_script: line 21: module: command not found\n"
+CONDA = "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.\n"
+ON_GPUS = "GPU available: True (cuda), used: True\n"
+EMPTY = (
+    "/x/lib/data.py:104: Total length of `DataLoader` across ranks is zero. Please make sure this was your intention.\n"
+)
+PIP = "Successfully installed MarkupSafe-2.1.5 torch-2.7.0\n"
+CANCELLED = "slurmstepd: error: *** JOB {job} ON gpu0{job} CANCELLED AT 2026-11-21T10:12:01 ***\n"
+
+
+def read_text(text: str, folder: Path) -> Log:
+    path = folder / "run.log"
+    path.write_text(text, "utf-8")
+    return read.read_logs([path])
+
+
+def cause(text: str, folder: Path) -> str | None:
+    first = root_cause.find_cause(read_text(text, folder), None).first
+    return first.id if first else None
+
+
+def test_steps_after_a_message_of_the_setup_show_that_it_stopped_nothing(tmp_path: Path) -> None:
+    steps = "".join(EPOCH.format(n=n, at=4096 * n) for n in (1, 2))
+    assert cause(CHDIR.format(n=0), tmp_path) == "log_slurm_working_folder_missing"
+    assert cause(CHDIR.format(n=0) + EPOCH.format(n=1, at=4096), tmp_path) == "log_slurm_working_folder_missing"
+    assert cause(CHDIR.format(n=0) + steps, tmp_path) is None
+    assert cause(CONDA + steps, tmp_path) is None
+    assert cause(MODULE + CONDA + steps + frames(("/home/ada/fit.py", "main", "run()")) + "ValueError: no\n",
+                 tmp_path) == "log_exception"  # fmt: skip
+
+
+def test_a_folder_that_no_task_has_is_not_one_nodes_fault(tmp_path: Path) -> None:
+    text = "".join(CHDIR.format(n=n) for n in (0, 4, 8)) + "0: start\n"
+    _, title, words = explained(tmp_path, text)
+    assert "on several nodes" in title and "container" in words and "exclude" not in words
+    assert "exclude" in explained(tmp_path, CHDIR.format(n=0))[2]
+
+
+def test_a_trainer_that_has_its_gpus_shows_that_the_environment_was_there(tmp_path: Path) -> None:
+    assert cause(MODULE + CONDA, tmp_path) == "log_module_not_loaded"
+    assert cause(MODULE + CONDA + ON_GPUS, tmp_path) is None
+    assert cause(MODULE + CONDA + ON_GPUS + EMPTY, tmp_path) == "log_lightning_no_batches"
+    assert cause(MODULE + CONDA + ON_GPUS + EMPTY + "".join(f"step {n}\n" for n in range(9)), tmp_path) is None
+    assert cause(MODULE + ON_GPUS.replace("used: True", "used: False"), tmp_path) == "log_module_not_loaded"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Generated answers: ['a store\\n\\nclient.setConnectTimeout(5000) ReadTimeoutError', 'two']",
+        "completions: ['requests.exceptions.ReadTimeout: HTTPSConnectionPool(host=x): Read timed out.']",
+        "['" + "one word after another, " * 60 + " Read timed out. ', 'the next sample']",
+        'Model responses: ["catch ConnectTimeout"]',
+    ],
+)
+def test_generated_text_is_not_what_happened(line: str, tmp_path: Path) -> None:
+    assert cause(f"start\n{line}\n", tmp_path) is None
+    assert cause("ReadTimeout: HTTPSConnectionPool(host='x.org'): Read timed out. (read timeout=10)\n", tmp_path)
+
+
+def test_what_pip_installed_says_nothing_about_the_run(tmp_path: Path) -> None:
+    steps = "".join(f"LR: 0.1, Acc: {n}.0, Loss: 0.{n}\n" for n in range(40))
+    assert read_text(PIP + steps, tmp_path).finished is None
+    assert read_text("start\n" + PIP, tmp_path).finished is not None
+    ended = read_text(
+        f"{PIP}{steps}**** Final test accuracy: 65.57. ****\n\nLoRA weights saved to out/a.pt\n", tmp_path
+    )
+    assert ended.finished is not None and "accuracy: 65.57" in ended.finished
+
+
+def test_what_the_run_survived_is_shown(tmp_path: Path) -> None:
+    bar = "".join(f"\r {n}%|#| {n}/100 [00:0{n % 10}<01:00,  1.0it/s]" for n in range(60)) + "\n"
+    log = read_text("start\n" + "".join(CANCELLED.format(job=n) for n in (11, 12)) + bar, tmp_path)
+    outcomes = judge(Snapshot(log=log), selections.ENDED)
+    report = failure.report_of_logs(Snapshot(log=log), outcomes, Screen(160, False, False, io.StringIO()))
+    text = "\n".join("".join(part for part, _ in line) for line in report)
+    assert "went on after 1 known error" in text and "Went on after" in text
+    assert "run.log:2: slurmstepd: error: *** JOB 11 ON gpu011 CANCELLED" in text and "(2 times)" in text
