@@ -16,6 +16,7 @@ from mgpu.snapshot import UncaughtException
 from .._calls import asked_by_script
 from ._messages import first_of_empty, short_name, wrong_value
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
+from ._own_processes import other_end_gone
 
 _KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
 _BATCHES = re.compile(
@@ -384,5 +385,5 @@ def _recursion(one: UncaughtException) -> Meaning | None:
     )
 
 
-_OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (_key, _call, _not_json, lacks)
+_OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (_key, _call, _not_json, lacks, other_end_gone)
 _OF_OWN = (_none, _unpacked, _used_up, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)

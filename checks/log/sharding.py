@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
-from . import _checkpoint_cases, _device_cases, _loading_cases
+from . import _checkpoint_cases, _device_cases, _flat_shards, _loading_cases
 from ._sizes import sizes
 from ._tensor_sizes import explain_sizes
 
@@ -161,8 +161,7 @@ ROWS = (
         (Fix("Compare the checkpoint's configuration with the run's.", ("ls -lt CHECKPOINT_FOLDER",)),
          Fix("Resume with the configuration and parallel sizes that wrote it, convert it, or start in a new folder.")),
         "https://pytorch.org/docs/stable/generated/torch.nn.Module.html", cases=_checkpoint_cases.SIZES,
-        remark=sizes(r"shape torch\.Size\(\[(?P<a>[\d, ]+)\]\) from checkpoint, the shape in current model is "
-                     r"torch\.Size\(\[(?P<b>[\d, ]+)\]\)")),
+        remark=sizes(_flat_shards.BOTH), explain=_flat_shards.explain),
     Row("log_weights_lost_to_zero3", "root", "script",
         r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D|weight should have at least three dimensions|"
         r"mat2 must be a matrix, got 1-D tensor|got weight of shape \[0\] and normalized_shape|"
