@@ -38,9 +38,9 @@ def explain(groups: Mapping[str, str], raised: UncaughtException | None) -> Mean
     return Meaning(
         f"the checkpoint has {sides[0]}, and the run reads {sides[1]}",
         f"{' x '.join(map(str, whole))} = {ranks} x {flat[0]}: it is the same parameter, and the flat one is one of "
-        f"{ranks} equal pieces. FSDP 1 keeps a parameter as flat pieces, one for each rank. The model's configuration is "
-        "not the problem: one side probably got its state dict from FSDP's functions, the other from the wrapped module "
-        "itself or from FSDP 2.",
+        f"{ranks} equal pieces. FSDP 1 keeps a parameter as flat pieces, one for each rank. The model's configuration "
+        "is not the problem: one side probably got its state dict from FSDP's functions, the other from the wrapped "
+        "module itself or from FSDP 2.",
         (
             Fix(
                 "Save and load through the same functions, which give whole shapes for FSDP 1 and 2.",
