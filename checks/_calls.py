@@ -31,6 +31,7 @@ _BASES = re.compile(
     r"|Roberta|SEW|Siglip\w*|Swin\w*|T5|T5Encoder|ViT|WavLM|Wav2Vec2\w*|Whisper|XLM|XLMRoberta|XLNet)Model$"
 )
 _OF_HEADS = frozenset({"labels", "start_positions", "end_positions", "next_sentence_label"})
+_CALLED = re.compile(r"(?P<call>[A-Za-z_][\w.]*)\(\) ")
 _CREATES = re.compile(r"(?:^|[=( ])(?P<owner>(?:\w+\.)*[A-Z]\w*)\($")
 # What Trainer's arguments compute from the launcher's variables. They are properties, not arguments.
 _FROM_LAUNCHER = frozenset(
@@ -150,6 +151,36 @@ def _of_script(call: str, name: str, one: UncaughtException | None) -> Meaning:
                 (shell("grep -n {:dotted} {:path}", owner, file), shell("grep -n {:dotted} {:path}", name, file)),
             ),
             Fix(f"If the project has its own {owner}, import that one. If not, remove {name} or use the name it has."),
+        ),
+    )
+
+
+def within_clone(what: str, whose: str, raised: UncaughtException) -> Meaning:
+    """Explain a call that a clone of a framework makes of something that is probably its own too."""
+    called = _CALLED.search(raised.message)
+    owner, _, last = called["call"].removesuffix(".__init__").partition(".") if called else ("", "", "")
+    defined = rf"(class|def) ({owner}|{last or owner})\b" if owner else ""
+    return Meaning(
+        f"two files of the {whose} source tree probably do not fit: {what}",
+        f"The call is at {raised.library or raised.place}, in a clone of the repository (or a copy of it, as Ray makes "
+        "of a working directory), not in an installed package. If what it calls is in the same tree, the files are of "
+        "different commits, one was changed by hand, or that commit has a mistake.",
+        (
+            Fix(
+                "See whether the tree defines it and what differs from the repository. Then update the whole tree, or "
+                "take a release.",
+                (
+                    *((shell("grep -rnE --include='*.py' {} .", defined),) if defined else ()),
+                    "git status",
+                    "git log -1",
+                    "git pull",
+                ),
+            ),
+            Fix(
+                f"If it is in an installed package, or {whose} is installed too, compare the versions with those that "
+                "the tree requires.",
+                (shell("pip show {:package}", whose), "pip check"),
+            ),
         ),
     )
 

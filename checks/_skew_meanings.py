@@ -114,7 +114,7 @@ def _named(caller: str | None) -> str:
 
 
 def _show(*packages: str | None) -> str:
-    names = [skew.distribution(one) for one in dict.fromkeys(packages) if one and one not in skew.PYTHONS_OWN]
+    names = list(dict.fromkeys(skew.distribution(one) for one in packages if one and one not in skew.PYTHONS_OWN))
     return shell("pip show {:package}", names) if names else "pip check"
 
 
@@ -221,6 +221,8 @@ def _unknown(what: str, callee: str | None, caller: str | None, raised: Uncaught
     whose = skew.distribution(callee or caller or "")
     if not caller:
         return _not_of_a_package(what, whose, caller, raised)
+    if raised is not None and raised.cloned:
+        return calls.within_clone(what, whose, raised)
     used = [one for one in (raised.packages if raised else ()) if one]
     return Meaning(
         f"the installed {whose} does not fit the code that uses it: {what}",

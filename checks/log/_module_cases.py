@@ -9,9 +9,31 @@ from mgpu.command_line import python
 from mgpu.signature import Case, Meaning
 from mgpu.snapshot import UncaughtException
 
-from ._circumstances import within
+from ._circumstances import shown, within
 
 # fmt: off
+_BNB = "https://huggingface.co/docs/bitsandbytes/main/en/installation"
+BNB_SOURCE_TREE = Case(
+    shown("bitsandbytes_source_tree"),
+    "Python imports bitsandbytes from a source tree that has no compiled library",
+    "The path in the log is not in site-packages: a clone of the repository, in the current folder or on PYTHONPATH, "
+    "hides the installed package. Its library exists only after it was compiled, so another release does not help.",
+    (Fix("Run from another folder, or rename the clone, so that the installed package is found.",
+         ("cd / && python -c 'import bitsandbytes; print(bitsandbytes.__file__)'", "echo $PYTHONPATH")),
+     Fix("Compile the clone for this CUDA.", ("cmake -DCOMPUTE_BACKEND=cuda -S . && make && pip install -e .",)),
+     Fix("Let it use torch's own CUDA version.", ("unset BNB_CUDA_VERSION",))),
+    "Could not find the bitsandbytes CUDA binary at PosixPath('/home/u/bitsandbytes/bitsandbytes/"
+    "libbitsandbytes_cuda124.so')\n", _BNB)
+BNB_CUDA_CHOSEN = Case(
+    shown("bitsandbytes_cuda_chosen"),
+    "bitsandbytes has no library for the CUDA version that BNB_CUDA_VERSION names",
+    "The variable replaces the version of torch's CUDA, for which the wheel usually has a library. It is probably a "
+    "leftover of another environment.",
+    (Fix("Unset it where the ranks start.", ("unset BNB_CUDA_VERSION", "python -m bitsandbytes")),
+     Fix("If it is set on purpose, see which libraries the package has.",
+         ("ls $(python -c 'import importlib.util as u; print(u.find_spec(\"bitsandbytes\").submodule_search_locations"
+          "[0])')",))),
+    "BNB_CUDA_VERSION=99 environment variable detected; loading libbitsandbytes_cuda99.so.\n", _BNB)
 NO_BITSANDBYTES = Case(
     within(r"^transformers/quantizers/quantizer_bnb_\w+\.py in validate_environment"),
     "transformers finds no bitsandbytes that it can use: it is not installed in this Python, or torch has no GPU here",

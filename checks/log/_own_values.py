@@ -20,6 +20,7 @@ from ._next_items import used_up, without_parameters
 from ._opencv import refused_array
 from ._own_arguments import not_a_size, path_that_is_none
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
+from ._own_processes import other_end_gone
 from ._table_keys import computed_key, other_literal
 
 _KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
@@ -385,5 +386,6 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     without_parameters,
     refused_array,
     lacks,
+    other_end_gone,
 )
 _OF_OWN = (not_a_size, _none, _unpacked, used_up, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)

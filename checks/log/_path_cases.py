@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import said, within
+from ._circumstances import own_line, said, within
 
 _OPEN = (
     'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    cfg = read(path)\n'
@@ -22,6 +22,18 @@ _STATE = (
 )
 
 # fmt: off
+NOT_A_FOLDER = Case(
+    own_line(r"\bmakedirs\(.*exist_ok ?= ?True|\bmkdir\(.*exist_ok ?= ?True"),
+    "a path that the run creates as a folder exists, but is not a folder in the view of this node",
+    "With exist_ok=True, a folder that exists is no error. Either a rank on another node created it a moment ago, and "
+    "the shared file system did not show it here yet, or a file or a broken link has this name.",
+    (Fix("See what it is, on the node of the rank that failed.", ("ls -ld PATH", "findmnt -T PATH")),
+     Fix("If it is a folder now, let one rank create it, and the others wait.",
+         ("if rank == 0: os.makedirs(path, exist_ok=True)", "torch.distributed.barrier()"))),
+    'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n'
+    "    os.makedirs(out, exist_ok=True)\n  File \"<frozen os>\", line 225, in makedirs\n"
+    "FileExistsError: [Errno 17] File exists: 'out/step_10'",
+    "https://docs.python.org/3/library/os.html#os.makedirs")
 PATHS = (
     Case(said(r"(?i)'[^']*(?:path[/_-]to\b|\byour[_-]|<[\w /.-]+>|change[_-]?me\b|replace[_-](?:me|with|this)\b|"
               r"\bplaceholder\b|\btodo\b|/xxx+\b|\[your)"),

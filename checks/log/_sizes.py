@@ -13,6 +13,7 @@ OF_HEAD = re.compile(
     r"size mismatch for (?:\S*[._])?(?:classif\w*|(?:\w+_)?heads?|score|fc|out_proj|cls|logits|num_classes|"
     r"(?:cls|roi|bbox)_(?:score|pred))[._:]"
 )
+_OF_CHECKPOINT = re.compile(r"from checkpoint|between saved|for loaded")
 _ADDED_TOKENS = 2048  # most tokens that people add
 _PADDINGS = (128, 64, 8)
 _MOST_PARTS = 256  # ranks, heads or samples
@@ -35,7 +36,9 @@ def _numbers(text: str) -> list[int]:
 
 def _relation(a: list[int], b: list[int], text: str) -> str:
     """Return a sentence about the only dimension that differs; empty if the numbers say nothing."""
-    if len(a) != len(b):
+    if len(a) != len(b):  # of weights: pieces of FSDP, which `_flat_shards` explains
+        if _OF_CHECKPOINT.search(text):
+            return ""
         return _elements(math.prod(a), math.prod(b)) if 1 in (len(a), len(b)) else ""
     pairs = [(one, other) for one, other in zip(a, b, strict=True) if one != other]
     if len(pairs) != 1 or min(pairs[0]) < 2:

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from mgpu.check import Fix
-from mgpu.signature import Case
+import re
+from collections.abc import Mapping
 
-from ._circumstances import counts, either, line_of, passed, reported, shown
+from mgpu.check import Fix
+from mgpu.signature import Case, Meaning
+from mgpu.snapshot import UncaughtException
+
+from ._circumstances import counts, either, line_of, passed, reported, shown, within
 
 _SERVERS = (
     r"\b(?:uvicorn|aiohttp|fastapi|flask|gradio|prometheus_client|socketserver|http/server|hypercorn|werkzeug|zmq)\b|"
     r"_server\b.* in \w*(?:main|serve|start|run)\w*$"
 )
+
+
+def at_loopback(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Return the meaning of an unreachable main node if its address means this node itself."""
+    if raised is None or not re.search(r"\((?:127\.[\d.]+|localhost)\b", raised.message):
+        return None
+    return Meaning(
+        "a rank waited for rank 0 at its own node's loopback address without an answer",
+        "With several nodes, MASTER_ADDR must not be localhost, nor a host name that /etc/hosts maps to 127.0.1.1: "
+        "each node then waits for itself. On a single node, rank 0 exited before, prepares data for so long before "
+        "init_process_group, or fewer ranks were started than WORLD_SIZE says.",
+        (
+            Fix(
+                "Several nodes: use the address on the network that connects them.",
+                ("ip -br addr", "getent hosts $MASTER_ADDR", "mgpu doctor --only hostname_is_loopback"),
+            ),
+            Fix("One node: read rank 0's own output first.", ("mgpu doctor --log LOGS...",)),
+            Fix("Under Slurm, compare the tasks with the ranks.", ("env | grep -E 'SLURM_NTASKS|WORLD_SIZE'",)),
+        ),
+    )
+
 
 # fmt: off
 TOO_MANY_RANKS = Case(
@@ -80,6 +105,43 @@ NCCL_NOT_ON_PATH = Case(
     "./build/all_reduce_perf: error while loading shared libraries: libnccl.so.2: cannot open shared object file: No "
     "such file or directory\n",
     "https://github.com/NVIDIA/nccl-tests#quick-examples")
+SYSTEM_PORT = Case(
+    line_of("log_port_taken",
+            r"(?:(?:bind to|listen on) (?:\[[\w.:%]*\]|[\w.-]+):|address\. port: )(?:\d{1,3}|10[01]\d|102[0-3])\b"),
+    "the rendezvous port is below 1024, where services of the system listen (22 is ssh, 80 and 443 are web servers)",
+    "A launcher or its script probably read the port from a variable that was set for something else, such as PORT "
+    "in a container, or MASTER_PORT. It is probably not the port of another run.",
+    (Fix("Find the variable, and give the run a port of its own.",
+         ("env | grep -E '^[A-Z_]*PORT='", "unset PORT; export MASTER_PORT=29500",
+          "torchrun --master-port=29500 ...")),
+     Fix("See what listens there.", ("ss -ltnp 'sport = :29500'",))),
+    "[W socket.cpp:401] [c10d] The server socket has failed to bind to 0.0.0.0:443 (errno: 98 - Address already in "
+    "use).\n",
+    "https://github.com/open-mmlab/mmpretrain/issues/960")
+OWN_STORE = Case(
+    within(r"dynamic_rendezvous\.py in _create_tcp_store_server"),
+    "torchrun cannot reach its own store: this node's name probably does not lead to itself",
+    "The process that failed is the one that starts the store, and it connects to it under the name of its own node. "
+    "The name is not in DNS or /etc/hosts, or leads to an address that this process cannot use, as in a container or "
+    "behind a proxy. Other nodes are not involved.",
+    (Fix("See what the name leads to.", ("getent hosts HOST", "hostname -i", "cat /etc/hosts")),
+     Fix("On a single node, use the loopback address, which needs no name.",
+         ("torchrun --standalone --nproc-per-node=8 train.py", "torchrun --local-addr=127.0.0.1 ...")),
+     Fix("In a container, give it a name that it can resolve, or the host's network.",
+         ("docker run --network=host ...",))),
+    'Traceback (most recent call last):\n  File "/x/site-packages/torch/distributed/elastic/rendezvous/'
+    'dynamic_rendezvous.py", line 1126, in _create_tcp_store_server\n    return dist.TCPStore(\n'
+    "torch.distributed.DistNetworkError: The client socket has timed out after 300000ms while trying to connect to "
+    "(node7, 41331).", "https://docs.pytorch.org/docs/stable/elastic/run.html")
+CONTAINER_NAME = Case(
+    line_of("log_master_unreachable", r"to (?:host )?[(\[]?(?=[0-9a-f]{0,11}\d)[0-9a-f]{12}(?:, |\]?:)\d"),
+    "the address of the main node is the name of a container, which only that container knows",
+    "Docker names a container by 12 digits of its id, and other containers and nodes cannot resolve such a name.",
+    (Fix("Start the containers with the host's network, and use the node's address.",
+         ("docker run --network=host ...", "ip -br addr", "getent hosts HOST")),
+     Fix("On a single node, no name is needed.", ("torchrun --standalone --nproc-per-node=8 train.py",))),
+    "The client socket has timed out after 60000ms while trying to connect to (4f0c1d2e3a5b, 29500).\n",
+    "https://docs.docker.com/engine/network/")
 SERVER_PORT = Case(
     either(passed(_SERVERS), reported(r"Address already in use \(os error 98\)"),
            reported(r"error while attempting to bind on address")),
@@ -114,4 +176,6 @@ NO_SUCH_COMMAND = Case(
      Fix("Or use the documentation of the installed release.", ("pip show trl accelerate transformers deepspeed",))),
     "usage: trl\nTRL CLI: error: argument command: invalid choice: 'vllm-serve' (choose from 'chat', 'dpo', 'sft')\n",
     "https://github.com/huggingface/trl/releases/tag/v0.16.0")
+TAKEN = (SERVER_PORT, SYSTEM_PORT)
+UNREACHABLE = (OWN_STORE, CONTAINER_NAME)
 # fmt: on

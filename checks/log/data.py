@@ -6,7 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import either, said, within
-from ._path_cases import PATHS
+from ._path_cases import NOT_A_FOLDER, PATHS
 
 _DATA = "https://pytorch.org/docs/stable/data.html"
 _SHARING = "https://pytorch.org/docs/stable/multiprocessing.html"
@@ -223,7 +223,7 @@ ROWS = (
                                                        "srun --ntasks-per-node=1 ls -ld {path:path}")),
         _PYTHON, cases=(*_INDEX_FILES, *PATHS)),
     Row("log_cache_raced", "root", "script",
-        r"FileNotFoundError: .*(?:\.incomplete|\.lock)'?|FileExistsError: \[Errno 17\] File exists: ",
+        r"FileNotFoundError: .*(?:\.incomplete|\.lock)'?|FileExistsError: \[Errno 17\] ",
         ("FileNotFoundError: [Errno 2] No such file or directory: '/home/u/.cache/huggingface/x.incomplete'",
          "FileExistsError: [Errno 17] File exists: 'out/logs'"),
         "several ranks created the same file or folder at the same time",
@@ -231,7 +231,8 @@ ROWS = (
         Fix("Let one rank do it first, then the others.",
             ("with accelerator.main_process_first():", "os.makedirs(path, exist_ok=True)",
              "mgpu doctor --script train.py")),
-        "https://github.com/huggingface/accelerate/blob/main/docs/source/concept_guides/deferring_execution.md"),
+        "https://github.com/huggingface/accelerate/blob/main/docs/source/concept_guides/deferring_execution.md",
+        cases=(NOT_A_FOLDER,)),
     Row("log_dataset_smaller_than_ranks", "root", "script",
         r"assert len\(indices\) == self\.total_size|Number of indices \(\d+\) does not match total_size",
         ("    assert len(indices) == self.total_size",

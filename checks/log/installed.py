@@ -13,7 +13,7 @@ from mgpu.snapshot import UncaughtException
 from .. import _calls as calls
 from .. import _version_skew as skew
 from ._circumstances import shown
-from ._module_cases import NO_BITSANDBYTES
+from ._module_cases import BNB_CUDA_CHOSEN, BNB_SOURCE_TREE, NO_BITSANDBYTES
 from ._numpy_sizes import built_for_numpy
 from ._start_cases import NCCL_NOT_ON_PATH
 
@@ -133,7 +133,8 @@ ROWS = (
         Fix("Upgrade it, and check what it finds.",
             ("pip install --upgrade bitsandbytes", "python -m bitsandbytes",
              "mgpu doctor --only bitsandbytes_lacks_cuda")),
-        "https://huggingface.co/docs/bitsandbytes/main/en/installation", cases=(NO_BITSANDBYTES,)),
+        "https://huggingface.co/docs/bitsandbytes/main/en/installation",
+        cases=(NO_BITSANDBYTES, BNB_SOURCE_TREE, BNB_CUDA_CHOSEN)),
     Row("log_mpi_wanted", "root", "launcher", r"^\s*ModuleNotFoundError: No module named 'mpi4py'",
         ("ModuleNotFoundError: No module named 'mpi4py'",),
         "DeepSpeed was started without a launcher, so it looks for MPI",

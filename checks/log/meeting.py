@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-
 from mgpu.check import Fix
-from mgpu.signature import Case, Meaning, Row, signatures
-from mgpu.snapshot import UncaughtException
+from mgpu.signature import Case, Row, signatures
 
 from .._launcher_variables import explain_variable
 from . import _device_cases
 from ._circumstances import shown
-from ._start_cases import BLANK_SCRIPT, NO_ANSWER, NO_SUCH_COMMAND, SERVER_PORT, TOO_MANY_RANKS, WINDOWS_SCRIPT
+from ._start_cases import (
+    BLANK_SCRIPT,
+    NO_ANSWER,
+    NO_SUCH_COMMAND,
+    TAKEN,
+    TOO_MANY_RANKS,
+    UNREACHABLE,
+    WINDOWS_SCRIPT,
+    at_loopback,
+)
 
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
@@ -28,26 +33,6 @@ _START_ALL = (
     Fix("If all were started, check whether they can reach the main node.", ("mgpu doctor --only network",)),
 )
 # fmt: on
-
-
-def _at_loopback(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Return the meaning of an unreachable main node if its address means this node itself."""
-    if raised is None or not re.search(r"\((?:127\.[\d.]+|localhost)\b", raised.message):
-        return None
-    return Meaning(
-        "a rank waited for rank 0 at its own node's loopback address without an answer",
-        "With several nodes, MASTER_ADDR must not be localhost, nor a host name that /etc/hosts maps to 127.0.1.1: "
-        "each node then waits for itself. On a single node, rank 0 exited before, prepares data for so long before "
-        "init_process_group, or fewer ranks were started than WORLD_SIZE says.",
-        (
-            Fix(
-                "Several nodes: use the address on the network that connects them.",
-                ("ip -br addr", "getent hosts $MASTER_ADDR", "mgpu doctor --only hostname_is_loopback"),
-            ),
-            Fix("One node: read rank 0's own output first.", ("mgpu doctor --log LOGS...",)),
-            Fix("Under Slurm, compare the tasks with the ranks.", ("env | grep -E 'SLURM_NTASKS|WORLD_SIZE'",)),
-        ),
-    )
 
 
 # fmt: off
@@ -91,7 +76,7 @@ ROWS = (
                                    "torchrun --standalone ...")),
          Fix("Find the process that uses it.",
              ("ss -ltnp 'sport = :29500'", "mgpu doctor --only port_busy,rank_orphaned"))),
-        "https://github.com/pytorch/pytorch/issues/126510", cases=(SERVER_PORT,)),
+        "https://github.com/pytorch/pytorch/issues/126510", cases=TAKEN),
     Row("log_main_port_taken", "root", "launcher", r"Tried to launch distributed communication on port `(?P<port>\d+)`",
         ("ConnectionError: Tried to launch distributed communication on port `29500`, but another process is utilizing "
          "it.",),
@@ -133,7 +118,7 @@ ROWS = (
              ("nc -vz HOST 29500", "mgpu doctor --only network", "getent hosts HOST")),
          Fix("Use the address of the interface that connects the nodes. In Docker, use the host's network.",
              ("ip -br addr", "docker run --network=host ..."))),
-        "https://github.com/pytorch/pytorch/issues/107021", explain=_at_loopback, cases=(_WITHOUT_NODES,)),
+        "https://github.com/pytorch/pytorch/issues/107021", explain=at_loopback, cases=(*UNREACHABLE, _WITHOUT_NODES)),
     Row("log_master_not_there_yet", "secondary", "launcher",
         r"TCP client failed to connect/validate to host (?!\[?(?:::ffff:)?255\.)\S+ - retrying|"
         r"^(?!.*any network address).*client socket has failed to connect to (?!\[(?:::ffff:)?255\.)\S+ \(errno",
@@ -380,11 +365,13 @@ ROWS = (
         Fix("Create the Accelerator first.", ("accelerator = Accelerator()",)),
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"),
     Row("log_child_failed", "wrapper", "launcher",
-        r"ChildFailedError|error_file: <N/A>|ProcessRaisedException|"
+        r"ChildFailedError|error_file: <N/A>|failed \(exitcode: [1-9]\d?\) local_rank: \d|"
+        r"ProcessRaisedException|"
         r"torch\.multiprocessing\.spawn\.ProcessExitedException"
         r": process \d+ terminated with exit code|returned non-zero exit status (?!137\b)|"
         r"(?<!\.yaml'\] )(?<!\.yml'\] )exits with return code = [1-9]",
         ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", "  error_file: <N/A>",
+         "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 7) of x",
          "[ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = 1",
          "torch.multiprocessing.spawn.ProcessRaisedException:",
          "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with exit code 1",

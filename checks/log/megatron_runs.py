@@ -206,6 +206,25 @@ ROWS = (
         "Engine is missing: the checkpoint was written by another version of it, without it, or without fp8.",
         (Fix("If only _extra_state keys are missing, ignore them.", ("--dist-ckpt-strictness log_all",)),
          Fix("Otherwise use the arguments that wrote the checkpoint.", ("--use-checkpoint-args",))), _CHECKPOINTS),
+    Row("log_checkpoint_objects_missing", "root", "script",
+        r"Invalid access pattern: (?P<missing>\d+) ShardedObject are missing",
+        ("megatron.core.dist_checkpointing.core.CheckpointingException: Invalid access pattern: 36 ShardedObject are "
+         "missing.",
+         "ERROR:megatron.core.dist_checkpointing.validation:Invalid access pattern: 60 ShardedObject are missing. "
+         "Existing shards: ['decoder.layers.self_attention.core_attention._extra_state/shard_0_80']"),
+        "the ranks of this run do not make up the whole model: {missing} parts of it (ShardedObject) are on none",
+        "Megatron compares the parts that the running ranks have with those that the model needs, before it reads or "
+        "writes any. Parts are usually missing because a program runs with fewer ranks than the model's parallel "
+        "sizes: a conversion on one rank, with the pipeline size of the training, has the layers of one stage only (3 "
+        "of 4 parts are missing with 4 stages). The files of the checkpoint are probably complete.",
+        (Fix("Start as many ranks as tensor x pipeline x context size, or set the sizes of this program to its ranks. "
+             "A torch_dist checkpoint can be loaded with other sizes than it was saved with.",
+             ("--pipeline-model-parallel-size 1 --tensor-model-parallel-size 1 --expert-model-parallel-size 1",
+              "env | grep WORLD_SIZE")),
+         Fix("If the sizes fit, read the line with \"Existing shards\", which names the parts, and upgrade.",
+             ("pip show megatron-core megatron-bridge",))),
+        "https://github.com/NVIDIA-NeMo/RL/issues/1053",
+        summary="The ranks of a run do not make up the whole model of a Megatron checkpoint."),
     Row("log_megatron_optimizer_lists_differ", "root", "library",
         r"Cannot merge two lists with different lengths \((?P<saved>\d+) and (?P<now>\d+)",
         ("ValueError: Cannot merge two lists with different lengths (1 and 9, encountered at level ('optimizer', 0, "

@@ -10,6 +10,8 @@ from mgpu.command_line import shell
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from ._ray_cases import FEWER_GPUS, GPUS_IN_USE, POD_MEMORY
+
 _CLUSTER = "https://docs.ray.io/en/latest/cluster/faq.html"
 _RESOURCES = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 _FAULTS = "https://docs.ray.io/en/latest/ray-core/fault-tolerance.html"
@@ -109,7 +111,8 @@ ROWS = (
         "The request ({request}) needs more GPUs or CPUs on one node than Ray has or has left. Until then the job "
         "waits.",
         (_STATUS, Fix("Start Ray with the GPUs and CPUs that it may use.",
-                      ("ray start --head --num-gpus=8 --num-cpus=64",))), _RESOURCES),
+                      ("ray start --head --num-gpus=8 --num-cpus=64",))), _RESOURCES,
+        cases=(FEWER_GPUS, GPUS_IN_USE)),
     Row("log_ray_group_waits", "secondary", "launcher",
         r"(?:No|not) enough resources? for placement group|[Pp]lacement group \S*.{0,40}"
         r"(?:timed out|not ready|infeasible|cannot be scheduled|is pending|to be scheduled)|"
@@ -134,7 +137,7 @@ ROWS = (
         "a Ray worker process died; its own output has the reason",
         "Ray only reports that the connection closed. The worker was killed (host memory), crashed in compiled code, "
         "or was stopped with the job.",
-        _LOGS, _FAULTS),
+        _LOGS, _FAULTS, cases=(POD_MEMORY,)),
     Row("log_ray_node_lost", "secondary", "network",
         r"has been marked dead because the detector has missed|[Rr]aylet (?:process )?(?:has )?(?:died|exited|is "
         r"terminated|"

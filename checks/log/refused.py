@@ -15,6 +15,7 @@ from .. import _conditions as conditions
 from .. import _option_relations as relations
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
+from . import _refused_values as values
 from ._messages import short_name, whole_message
 from .exceptions import has_signature
 
@@ -165,6 +166,8 @@ def log_settings_rejected(log: Log) -> Answer:
     for one in _unexplained(log):
         if not _said(one) or (found := _validator(one)) is None:
             continue
+        if meant := values.explain(one, found.who):
+            return _problem(one, meant.title, meant.why, *meant.fixes)
         failed = conditions.explain(one.message)
         asserted = f' The message is only its condition: "{one.message}".' if failed else ""
         return _problem(

@@ -10,6 +10,7 @@ from mgpu.snapshot import UncaughtException
 
 from ._checkpoint_cases import WEIGHT_NAMES
 from ._circumstances import every, said, shown
+from ._sample_sizes import explain_image_tokens, explain_length
 
 _TRL_VLLM = "https://huggingface.co/docs/trl/main/en/vllm_integration"
 _TRL_GRPO = "https://github.com/huggingface/trl/blob/main/trl/trainer/grpo_config.py"
@@ -107,7 +108,7 @@ ROWS = (
         Fix("Read the first exception in the server's log.", ("mgpu doctor --log server.log",)), _TRL_CLIENT,
         summary="The vLLM server answered with an error."),
     Row("log_image_tokens_differ", "root", "script",
-        r"Image features and image tokens do not match|Mismatch in `(?:image|video)` token count|"
+        r"(?:Image|Videos?) features and (?:image|video) tokens do not match|Mismatch in `(?:image|video)` token count|"
         r"number of image tokens is \d+ while the number of image given|"
         r"number of (?:images|videos|audios) does not match the number of .+ tokens",
         ("ValueError: Image features and image tokens do not match: tokens: 1024, features 1280",
@@ -122,7 +123,7 @@ ROWS = (
             ("SFTConfig(max_length=8192)", "cutoff_len: 8192  # LLaMA-Factory", "AutoProcessor.from_pretrained(MODEL, "
              "max_pixels=512*28*28)")),
         "https://huggingface.co/docs/trl/main/en/sft_trainer#training-vision-language-models",
-        cases=(_EXPANDED_TWICE,)),
+        explain=explain_image_tokens, cases=(_EXPANDED_TWICE,)),
     Row("log_vllm_weight_group_timeout", "root", "launcher",
         r"(?:connect to|to host) [(\[]?(?P<host>[^\s,:)\]]+)(?:, |:)51216\b",
         ("torch.distributed.DistNetworkError: The client socket has timed out after 300000ms while trying to connect "
@@ -242,7 +243,7 @@ ROWS = (
         Fix("Drop or truncate long prompts, or raise the limit.",
             ("data.filter_overlong_prompts=True data.truncation=left  # verl",
              "data.max_prompt_length=4096", "LLM(..., max_model_len=16384)")), _VERL_DATA,
-        summary="A sample is longer than the configured maximum."),
+        summary="A sample is longer than the configured maximum.", explain=explain_length),
     Row("log_verl_sizes_do_not_divide", "root", "launcher",
         r"(?P<what>real_train_batch_size \(\d+\) must be divisible by.*|"
         r"only support equal chunk\. Got size of DataProto \d+ and chunk \d+|"

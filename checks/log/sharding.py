@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from collections.abc import Mapping
 
-from . import _checkpoint_cases, _device_cases, _loading_cases
+from mgpu.check import Fix
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
+
+from . import _checkpoint_cases, _device_cases, _flat_shards, _loading_cases
 from ._sizes import sizes
 from ._tensor_sizes import explain_sizes
 
@@ -15,6 +18,12 @@ _DCP = "https://pytorch.org/docs/stable/distributed.checkpoint.html"
 _SAVE = "https://pytorch.org/docs/stable/generated/torch.load.html"
 _TENSORS = "https://huggingface.co/docs/safetensors/index"
 _FSDP_UTILS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/fsdp_utils.py"
+
+
+def _of_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain two sizes of a parameter: flat pieces of it, or a head with another number of classes."""
+    return _flat_shards.explain(groups, raised) or _checkpoint_cases.of_classes(groups, raised)
+
 
 # fmt: off
 ROWS = (
@@ -162,9 +171,7 @@ ROWS = (
         (Fix("Compare the checkpoint's configuration with the run's.", ("ls -lt CHECKPOINT_FOLDER",)),
          Fix("Resume with the configuration and parallel sizes that wrote it, convert it, or start in a new folder.")),
         "https://pytorch.org/docs/stable/generated/torch.nn.Module.html", cases=_checkpoint_cases.SIZES,
-        explain=_checkpoint_cases.of_classes,
-        remark=sizes(r"shape torch\.Size\(\[(?P<a>[\d, ]+)\]\) from checkpoint, the shape in current model is "
-                     r"torch\.Size\(\[(?P<b>[\d, ]+)\]\)")),
+        remark=sizes(_flat_shards.BOTH), explain=_of_sizes),
     Row("log_weights_lost_to_zero3", "root", "script",
         r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D|weight should have at least three dimensions|"
         r"mat2 must be a matrix, got 1-D tensor|got weight of shape \[0\] and normalized_shape|"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
-from . import _device_cases
+from . import _device_cases, _recomputed_dtypes
 from ._circumstances import said
 
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
@@ -193,7 +193,7 @@ ROWS = (
         Fix("Turn off the cache. With FSDP, use its own activation checkpointing.",
             ("model.config.use_cache = False",
              "accelerate launch --fsdp_activation_checkpointing true ...")), _CHECKPOINT,
-        because_of=("log_recomputation_finds_shards",)),
+        because_of=("log_recomputation_finds_shards",), explain=_recomputed_dtypes.explain),
     Row("log_static_graph_changed", "root", "script",
         r"training graph has changed in this iteration|not compatible with static_graph set to True",
         ("RuntimeError: Your training graph has changed in this iteration, e.g., one parameter is used in first "

@@ -58,6 +58,7 @@ class UncaughtException:
     direct: bool = False  # raised from `cause`, which Python calls its direct cause
     raised_in: Text | None = None  # the deepest frame outside of Python itself: "deepspeed/runtime/engine.py in step"
     frames: tuple[Text, ...] = ()  # all such frames, in the same form, the deepest last
+    cloned: bool = False  # the deepest frame in a package is in a clone of its repository, not in site-packages
     says_more: Text | None = None  # another line near the end of the log that contains the message, and more
 
 

@@ -58,6 +58,7 @@ class OpenTraceback:
     first: tuple[str, str] | None = None  # file and line of the outermost frame
     torn: OpenTraceback | None = None  # as it was before another process wrote its own into it
     packages: tuple[str, ...] = ()
+    cloned: bool = False  # see `UncaughtException.cloned`
     frames_seen: tuple[str, ...] = ()  # see `UncaughtException.frames`
 
     def add_frame(self, frame: re.Match[str]) -> None:
@@ -77,9 +78,10 @@ class OpenTraceback:
         self.library = None
         if ENVIRONMENT.search(frame["file"]) and frame["function"] in ("__getitem__", "__delitem__"):
             self.raised_in = "os.environ"
-        installed = INSTALLED.search(frame["file"]) or CHECKED_OUT.search(frame["file"])
+        installed = (of_pip := INSTALLED.search(frame["file"])) or CHECKED_OUT.search(frame["file"])
         path = installed["path"].replace("\\", "/") if installed else self.deepest.partition(":")[0]
         if installed:
+            self.cloned = of_pip is None
             self.library = f"{path}:{frame['line']} in {frame['function']}" if frame["line"] else path
         if installed and (frame["function"] in DECORATORS or PASSES_ON.search(frame["file"])):
             return
@@ -114,7 +116,7 @@ class OpenTraceback:
         facts: dict[str, Any] = {"library": self.library, "raised_in": self.raised_in, "code": code}
         own = tuple(map(shown_text, self.own_lines))
         facts |= {"own_lines": own, "own_code": (own[-1] or None) if own else None}
-        return {**facts, "packages": self.packages, "frames": self.frames_seen}
+        return {**facts, "packages": self.packages, "cloned": self.cloned, "frames": self.frames_seen}
 
     def as_cut(self, file: str) -> CutTraceback | None:
         """Return what the log shows of it, if the file ends before its exception; None without a frame."""

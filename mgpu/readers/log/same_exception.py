@@ -25,6 +25,7 @@ def joined(old: UncaughtException, new: UncaughtException, after: int) -> Uncaug
         by_one=min(old.by_one, new.by_one),
         frames=fuller.frames,
         packages=fuller.packages,
+        cloned=fuller.cloned,
         own_lines=fuller.own_lines,
         own_code=fuller.own_code,
     )
