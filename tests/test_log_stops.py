@@ -166,7 +166,7 @@ def test_what_is_reported_before_a_cut_traceback(line: str, shown: bool, tmp_pat
     assert first is not None
     assert first.id == "log_traceback_cut"
     assert first.outcome.problem is not None
-    assert ("cannot open the run file" in first.outcome.problem.cause) is shown
+    assert ("cannot open the run file" in first.outcome.problem.title) is shown
 
 
 @pytest.mark.parametrize(

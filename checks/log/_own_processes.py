@@ -14,7 +14,7 @@ _READS = re.compile(r"\b\w*(?:remote|conn|connection|pipe|parent|child|sock)\w*\
 
 
 def other_end_gone(one: UncaughtException) -> Meaning | None:
-    """Explain the end of a pipe: multiprocessing raises EOFError without a message if the other process is gone."""
+    """Explain the end of a pipe: multiprocessing raises EOFError without a message if the other process ended."""
     if short_name(one.type) != "EOFError" or one.message:
         return None
     if (one.code or "").strip() != "raise EOFError" and not _READS.search(one.own_code or one.code or ""):

@@ -47,8 +47,10 @@ def explain(one: UncaughtException) -> Meaning | None:
     for kind in _OF_ANY:
         if found := kind(one):
             return found
-    if not one.place or one.packages[-1:] != ("",) or _raised_by_python(one):
+    if not one.place or one.packages[-1:] != ("",):
         return None
+    if _raised_by_python(one):
+        return _none(one) if path_that_is_none(one) else None
     for kind in _OF_OWN:
         if found := kind(one):
             return found

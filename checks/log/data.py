@@ -88,7 +88,7 @@ ROWS = (
         ("RuntimeError: One or more background workers are no longer alive. Exiting. Please check the print statements "
          "above for the actual error message",),
         "a process that prepares the data died",
-        "The library that starts it (batchgenerators, as in nnU-Net) only sees that it is gone. It was killed because "
+        "The library that starts it (batchgenerators, as in nnU-Net) only sees that it ended. It was killed because "
         "host memory or /dev/shm was full, crashed while it decoded a file, or raised an exception further up.",
         (Fix("Check whether the kernel killed it, and whether memory is full.",
              ("sudo dmesg -T | grep -i 'killed process' | tail", "free -g; df -h /dev/shm")),

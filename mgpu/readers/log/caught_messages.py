@@ -20,7 +20,7 @@ _TAIL_CHARS = 1 << 14
 _LOOKED_BACK = 30  # lines
 _SEARCHED = 1000  # characters of a line
 _WRAPPED = re.compile(
-    r"(?:\b(?:command error|(?:error|exception) (?:occurr?ed|raised|caught|happened|encountered)"
+    r"(?:\b(?:command error|(?:error|exception) (?:occu(?:rr|r)ed|raised|caught|happened|encountered)"
     r"(?: (?:while|during|in|when|at) [^:]{1,60})?|(?:caught|got|unexpected|unhandled|uncaught) (?:an )?"
     r"(?:error|exception)|(?:failed|crashed|aborted)(?: (?:with|due to|because of)(?: (?:error|exception))?)?|"
     r"failed to \w[^:]{1,60}|error|exception)|"

@@ -56,7 +56,7 @@ class Found:
     raised: bool = False  # an exception or part of its message, or what Slurm, the kernel or a launcher did
     uncaught: bool = False  # torch printed it, as it does for uncaught exceptions only
     before_ranks: bool = False  # of what prepares the run, which can go on without it
-    made_up: bool = False  # of a job's script, and the program found its GPUs all the same
+    made_up: bool = False  # of a job's script, and the program found its GPUs in spite of it
     exit_only: bool = False  # reports that a rank failed, but not why
     echo: bool = False  # a connection that closed, as also at the good end of a run
     of_store: bool = False  # the connection to the store closed, as also when rank 0 is the first to end
