@@ -13,7 +13,7 @@ from mgpu.text import listed
 
 _REMAINDER = re.compile(r"\b(?P<value>\d{1,12}) ?% ?(?P<by>\d{1,6}) ?!= ?0\b")
 _NEEDS_CUDA = re.compile(
-    r"(?:R|r)equires? (?:(?P<gpu>\w{2,20}) and )?(?P<what>CUDA|cuBLAS\w*|cuDNN) ?(?:>=|≥) ?(?P<version>\d[\d.]*\d)"
+    r"(?i:requires?) (?:(?P<gpu>\w{2,20}) and )?(?P<what>CUDA|cuBLAS\w*|cuDNN) ?(?:>=|≥) ?(?P<version>\d[\d.]*\d)"
 )
 _MESH = re.compile(r"Mesh '(?P<mesh>\w+)' is not available")
 # The names of torchtitan's meshes, and what they are for.

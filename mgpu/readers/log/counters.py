@@ -67,7 +67,7 @@ _RESULT = re.compile(
 )
 # What reinforcement learning does between two rounds of training.
 _NEXT_ROUND = re.compile(
-    r"\b(?:(?:update|updating)|sync(?:ing)?|send(?:ing)?|broadcast(?:ing)?|load(?:ing)?) (?:the )?(?:model )?weights?\b|"
+    r"\b(?:update|updating|sync(?:ing)?|send(?:ing)?|broadcast(?:ing)?|load(?:ing)?) (?:the )?(?:model )?weights?\b|"
     r"\bmake_experience\b|\brollouts?\b|\bwak(?:e|ing)[ _]up\b",
     re.I,
 )
