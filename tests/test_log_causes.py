@@ -382,6 +382,12 @@ def test_a_traceback_of_torchrun_that_is_cut_is_no_cause(tmp_path: Path) -> None
     assert log.cut == () and root_cause.find_cause(log, None).first is None
 
 
+def test_a_key_at_the_end_of_several_indices(tmp_path: Path) -> None:
+    line = "print(f\"Sample: {samples['train'][index]['text']}\")"
+    words = explained(tmp_path, frames((SCRIPT, "main", line)) + "KeyError: 'text'\n")[2]
+    assert "samples['train'][index] has no key 'text'" in words
+
+
 def test_an_iterator_that_ends_is_not_an_empty_one(tmp_path: Path) -> None:
     _, title, words = explained(tmp_path, frames((SCRIPT, "main", "x, y = next(batches)")) + "StopIteration\n")
     assert title.startswith("batches has no more items") and "yields its data once" in words

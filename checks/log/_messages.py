@@ -98,6 +98,10 @@ def line_of_code(one: UncaughtException) -> str:
 _OBJECT = r"[A-Za-z_][\w.]*(?:\(\))?"
 _FIRST_ITEM = re.compile(rf"(?P<of>{_OBJECT})\[(?:0|-1)\]")
 _ITEM = re.compile(rf"(?P<of>{_OBJECT})\[(?P<key>[^\[\]]+)\]")
+# samples['train'][i]['text']
+_LITERAL_KEY = re.compile(
+    rf"(?P<of>{_OBJECT}(?:\[[^\[\]]{{1,60}}\]){{0,4}})\[(?P<quote>['\"])(?P<key>[^'\"\[\]]+)(?P=quote)\]"
+)
 _INDEX = re.compile(r"(?<=[\w)\]])\[(?!['\"])")
 _DIMENSION = re.compile(r"\b(?P<of>[A-Za-z_][\w.]*)\.(?:shape|size\(\))\[(?P<number>\d)\]")
 _LENGTH = re.compile(rf"/ {{0,2}}(?:float\()?len\((?P<of>{_OBJECT})\)")
@@ -148,6 +152,8 @@ def _missing(one: UncaughtException) -> str:
         return f" {empty} is empty there: its first or last item is read, and it has none. {_WHERE_EMPTY}"
     if short == "IndexError" and one.message == "tuple index out of range" and (found := _DIMENSION.search(code)):
         return _of_dimensions(found["of"], [int(dim["number"]) for dim in _DIMENSION.finditer(code)])
+    if short == "KeyError" and (of := _of_literal_key(code, one.message.strip("'\""))):
+        return f" {of} has no key {one.message}."
     if short == "KeyError" and (found := _only(_ITEM, code)) and _can_be(found["key"], one.message):
         return f" {found['of']} has no key {one.message or found['key']}."
     if short == "ValueError" and (variable := _VARIABLE.search(code)) and _NOT_A_NUMBER.search(one.message):
@@ -161,6 +167,12 @@ def _missing(one: UncaughtException) -> str:
     if short == "ValueError" and "empty sequence" in one.message and (found := _only(_SMALLEST, code)):
         return f" {found['of']} is empty. {_WHERE_EMPTY}"
     return ""
+
+
+def _of_literal_key(code: str, key: str) -> str | None:
+    """Return what a line reads this key of, which it has as a literal; None if it reads it of several objects."""
+    found = {match["of"] for match in _LITERAL_KEY.finditer(code) if match["key"] == key}
+    return found.pop() if len(found) == 1 else None
 
 
 def _can_be(index: str, key: str) -> bool:
