@@ -268,6 +268,8 @@ HEALTHY: dict[str, Sample] = {
             f'[rank{rank}]:[W510 13:52:58.2 ProcessGroupNCCL.cpp:1771] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] '
             'Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early)\n'
             for rank in range(1, 4)), "unknown"),
+    "a metric named error": Sample(steps(1, 4) + "Mean absolute error: train 0.3 validation 0.4 test 0.5\n", "unknown"),
+    "no failed cases": Sample(steps(1, 4) + "0 failed: everything passed in this evaluation\n", "unknown"),
     "docker compose": Sample("trainer-1  | step 1 loss 0.3\ntrainer-1  | Training complete\ntrainer-1 exited with "
     "code 0\n"),
 }  # fmt: skip

@@ -22,8 +22,9 @@ _SEARCHED = 1000  # characters of a line
 _WRAPPED = re.compile(
     r"(?:\b(?:command error|(?:error|exception) (?:occu(?:rr|r)ed|raised|caught|happened|encountered)"
     r"(?: (?:while|during|in|when|at) [^:]{1,60})?|(?:caught|got|unexpected|unhandled|uncaught) (?:an )?"
-    r"(?:error|exception)|(?:failed|crashed|aborted)(?: (?:with|due to|because of)(?: (?:error|exception))?)?|"
-    r"failed to \w[^:]{1,60}|error|exception)|"
+    r"(?:error|exception)|(?<!\d )(?:failed|crashed|aborted)(?: (?:with|due to|because of)(?: (?:error|exception))?)?|"
+    r"failed to \w[^:]{1,60})|"
+    r"(?:^\W{0,4}|(?<=[\]|-] ))(?:error|exception)|"  # elsewhere it is often a metric: "mean absolute error: 0.3"
     r"失败|错误|异常|报错|出错|失敗|錯誤|異常|エラー|例外|실패|오류|예외)\s?[:：]\s*(?P<message>\S.{5,})",
     re.I,
 )
