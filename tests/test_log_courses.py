@@ -268,6 +268,16 @@ HEALTHY: dict[str, Sample] = {
             f'[rank{rank}]:[W510 13:52:58.2 ProcessGroupNCCL.cpp:1771] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] '
             'Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early)\n'
             for rank in range(1, 4)), "unknown"),
+    "a disk of Ray that is nearly full": Sample(
+        "(raylet) file_system_monitor.cc:111: /tmp/ray/session_2025-03-02 is over 95% full, "  # codespell:ignore
+        "available space: 15301278; capacity: 7e12. Object creation will fail if spilling is required.\n", "unknown"),
+    "a warning about a batch that was left out": Sample(
+        "20:16:28 WARNING OOM at iter 1 (rank 0): CUDA out of memory. Tried to allocate 30.79 GiB.\n20:16:28 WARNING "
+        "Skipped iter 1.\n20:56:41 INFO Saving a checkpoint to out\n20:56:42 INFO Saving the model\n", "unknown"),
+    "an attempt long before, and an end in Portuguese": Sample(
+        "2025-01-04 17:18:06 - ERROR - Erro: Can't load tokenizer for 'a/b'. If you were trying to load it\n"
+        + "2025-01-04 17:23:35 - INFO - Iniciando processamento de exemplo...\n" * 250
+        + "2025-01-08 16:30:31 - INFO - Treinamento conclu\u00eddo com sucesso\n"),
     "a metric named error": Sample(steps(1, 4) + "Mean absolute error: train 0.3 validation 0.4 test 0.5\n", "unknown"),
     "no failed cases": Sample(steps(1, 4) + "0 failed: everything passed in this evaluation\n", "unknown"),
     "docker compose": Sample("trainer-1  | step 1 loss 0.3\ntrainer-1  | Training complete\ntrainer-1 exited with "
@@ -420,6 +430,24 @@ def test_what_a_batch_script_prints_after_a_failure_is_no_success(end: str, tmp_
     assert cause(read_text(steps(1, 4) + limit + end, tmp_path))[0] == "log_slurm_time_up"
     log = read_text(steps(1, 4) + REAL + "=" * 20 + "\nSat Nov 21 10:12:01 UTC 2026\n" + end, tmp_path)
     assert cause(log)[0] == "log_exception" and log.finished is None
+
+
+def test_an_end_that_was_cut_short_is_no_success(tmp_path: Path) -> None:
+    text = (
+        steps(1, 4) + "LOGS   - Keyboard interruption. Exiting from early training\nLOGS   - Training took 00:09:17\n"
+    )
+    assert cause(read_text(text, tmp_path))[0] == "log_interrupted"
+    assert read_text(text, tmp_path).finished is None
+
+
+def test_a_hint_explains_a_failure_only(tmp_path: Path) -> None:
+    hint = (
+        "(raylet) /tmp/ray/session_2025-03-02 is over 95% full, available space: 15; capacity: 7\n"  # codespell:ignore
+    )
+    assert cause(read_text(hint, tmp_path))[0] is None
+    died = hint + "ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task.\n"
+    log = read_text(died, tmp_path)
+    assert {one.signature for one in log.seen if not one.survived} >= {"log_ray_disk_nearly_full"}
 
 
 def test_what_follows_a_bar_in_its_line(tmp_path: Path) -> None:

@@ -19,6 +19,14 @@ _MERGE_VERL = Fix("Merge the shards into a model first.",
                   ("python -m verl.model_merger merge --backend fsdp --local_dir global_step_20/actor --target_dir "
                    "OUT",))
 FILES = (
+    Case(said(r"named \S*-\d{5}-of-\d{5}\.(?:safetensors|bin)\b"),
+         "a part of the weights of {folder} is missing: {file}",
+         "The model has several files of weights, and its index names this one. Probably its download was broken off, "
+         "or the folder was copied in part. On the Hub, an upload can still be under way.",
+         (Fix("Download what is missing: files that are complete are skipped.",
+              ("hf download {folder:id}", "df -h ~/.cache/huggingface")),
+          _LIST),
+         _MISSING.format(frame="train.py", folder="org/model", file="model-00003-of-00004.safetensors"), _HUB),
     Case(every(said(r"named \S*generation_config\.json"), within(r"in (?:_?save\w*|fit)$")),
          "a checkpoint could not be saved, because the base model {folder} has no generation_config.json",
          "The file is optional: many base models have none. The program that saves reads it without allowing for that. "

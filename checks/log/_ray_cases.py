@@ -72,6 +72,18 @@ POD_MEMORY = Case(
     "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: The "
     "worker may have exceeded K8s pod memory limits.", "https://kubernetes.io/docs/tasks/configure-pod-container/"
     "assign-memory-resource/")
+NODE_DIED = Case(
+    said(r"The actor is dead because its node has died"),
+    "a Ray worker is gone because its node died or lost its connection",
+    "Ray says so of the node, not of the process: the node was preempted or shut down, its network failed, or its "
+    "raylet was killed (host memory).",
+    (Fix("Check what happened to the node, and whether it is in the cluster again.",
+         ("ray list nodes", "sudo dmesg -T | grep -i 'killed process' | tail")),
+     Fix("Let the run go on after the loss of a node.",
+         ("RunConfig(failure_config=FailureConfig(max_failures=3))",))),
+    "ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.\n"
+    "The actor is dead because its node has died. Node Id: 677df2a9",
+    "https://docs.ray.io/en/latest/ray-core/fault_tolerance/nodes.html")
 GPU_NOT_REQUESTED = Case(
     either(within(r"^ray/"), shown("ray_run")),
     "the ranks see no GPU: their Ray task or actor probably did not request one (num_gpus)",

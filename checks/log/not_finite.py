@@ -1,4 +1,4 @@
-"""Did the gradients stop being finite, while the run went on?"""
+"""Was what a run that went on computed not finite: its gradients, every evaluation? Was every step skipped?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from mgpu.snapshot import Circumstance, Log
 _LEAST = 5  # steps in a row; the first ones are normal with fp16, until the loss scale fits
 _LEAST_LATE, _LATE = 2, 20  # if they are logged rarely: the scale fits after about as many steps
 
-_LEAST_MASKED = 2
+_LEAST_EVALUATIONS, _LEAST_SKIPPED = 2, 3  # reports; DeepSpeed's are 10 steps apart
+_LEAST_MASKED, _MASKED_SHARE = 2, 0.1  # of the log's lines: a few such samples are usual in a run that works
 _NAME = re.compile(r"\b(?P<name>[A-Za-z_]\w+): nan=True")
 
 
@@ -57,6 +58,75 @@ def log_gradients_not_finite(log: Log) -> Answer:
         ),
         {"line": lost.text, "steps": lost.times},
         place=Place(lost.file, lost.line),
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py",
+    role="secondary",
+    kind="script",
+    tags=("precise",),
+    because_of=("log_loss_is_nan",),
+)
+def log_evaluation_not_finite(log: Log) -> Answer:
+    """The loss of every evaluation is NaN: the evaluated model is not usable, or the data has nothing to compare.
+
+    Why: The weights already have NaN values, fp16 overflows in the evaluation, or all labels of the evaluated samples
+    are masked (-100), so the mean is taken over nothing. The run itself goes on to its end.
+
+    Fix: Compare with the training loss, and look at the labels of one evaluated batch.
+    """
+    lost = _shown(log, "evaluation_not_finite")
+    if lost is None or lost.times < _LEAST_EVALUATIONS or _shown(log, "evaluation_finite"):
+        return Ok("no loss that is NaN in every evaluation")
+    return Problem(
+        f"the loss of every evaluation ({lost.times}) is NaN, although the run went on",
+        "Either the weights have NaN values by then (the training loss is NaN or 0, too), or the evaluation alone "
+        "gives NaN: fp16 overflows in it, or all labels of its samples are masked (-100), for example because they are "
+        "cut before the answer.",
+        (
+            Fix("Look at the training loss before the first evaluation: if it is NaN or 0, the training diverged."),
+            Fix("Evaluate in bf16 or fp32.", ("TrainingArguments(bf16=True, fp16_full_eval=False)",)),
+            Fix(
+                "Check that each evaluated sample has labels.",
+                ("batch = next(iter(eval_dataloader)); print((batch['labels'] != -100).sum(1))",),
+            ),
+        ),
+        {"line": lost.text, "times": lost.times},
+        place=Place(lost.file, lost.line),
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/engine.py",
+    role="secondary",
+    kind="script",
+    tags=("precise",),
+)
+def log_all_steps_skipped(log: Log) -> Answer:
+    """DeepSpeed skipped every step since the start: the weights never changed.
+
+    Why: The gradients are infinite or NaN in each step, so the optimizer does nothing. The first steps of fp16 are
+    skipped in a normal run, too, until the loss scale fits.
+
+    Fix: Train in bf16. Otherwise look for the first operation with NaN.
+    """
+    skipped, steps = _shown(log, "all_steps_skipped"), _shown(log, "some_steps_skipped")
+    if skipped is None or steps is None or skipped.times < _LEAST_SKIPPED or steps.times != skipped.times:
+        return Ok("no run in which every step was skipped")
+    return Problem(
+        f"every step was skipped, in all {skipped.times} reports of DeepSpeed: nothing is learned",
+        "DeepSpeed counts the steps whose gradients were infinite or NaN, and their number is that of all steps. The "
+        "printed loss only changes with the batch. fp16 overflows in every step (models trained in bf16 do that), or "
+        "the loss or the data has NaN.",
+        (
+            Fix("Train in bf16.", ('"bf16": {"enabled": true}, "fp16": {"enabled": false}',)),
+            Fix("Look for the first NaN.", ("torch.autograd.set_detect_anomaly(True)",)),
+        ),
+        {"line": skipped.text, "times": skipped.times},
+        place=Place(skipped.file, skipped.line),
     )
 
 
@@ -115,7 +185,7 @@ def log_samples_masked(log: Log) -> Answer:
     """
     masked = _shown(log, "samples_masked")
     ended = log.finished or log.fallen or any(not error.caught and not error.of_launcher for error in log.raised)
-    if masked is None or masked.times < _LEAST_MASKED or ended:
+    if masked is None or masked.times < max(_LEAST_MASKED, _MASKED_SHARE * log.lines) or ended:
         return Ok("no samples that a tokenization mismatch leaves out")
     return Problem(
         f"{masked.times} samples are not trained on: the conversation template does not fit the tokenizer",

@@ -10,7 +10,7 @@ from mgpu.command_line import shell
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from ._ray_cases import FEWER_GPUS, GPUS_IN_USE, POD_MEMORY
+from ._ray_cases import FEWER_GPUS, GPUS_IN_USE, NODE_DIED, POD_MEMORY
 
 _CLUSTER = "https://docs.ray.io/en/latest/cluster/faq.html"
 _RESOURCES = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
@@ -137,7 +137,7 @@ ROWS = (
         "a Ray worker process died; its own output has the reason",
         "Ray only reports that the connection closed. The worker was killed (host memory), crashed in compiled code, "
         "or was stopped with the job.",
-        _LOGS, _FAULTS, cases=(POD_MEMORY,)),
+        _LOGS, _FAULTS, cases=(POD_MEMORY, NODE_DIED)),
     Row("log_ray_node_lost", "secondary", "network",
         r"has been marked dead because the detector has missed|[Rr]aylet (?:process )?(?:has )?(?:died|exited|is "
         r"terminated|"
@@ -315,7 +315,8 @@ ROWS = (
          "available space: 10.1 GB; capacity: 1000 GB. Object creation will fail if spilling is required.",),
         "the disk of Ray's temporary folder is nearly full",
         "Objects that do not fit into memory are written there. If it is full, tasks fail or hang.",
-        Fix("Free it, or use a larger disk.", ("df -h /tmp", "ray start --head --temp-dir=/data/ray_$USER")), _OBJECTS),
+        Fix("Free it, or use a larger disk.", ("df -h /tmp", "ray start --head --temp-dir=/data/ray_$USER")), _OBJECTS,
+        tags=("hint",)),
     Row("log_ray_object_captured", "root", "script",
         r"is too large \(\d+ MiB > FUNCTION_SIZE_ERROR_THRESHOLD|Could not serialize the (?:argument|function|actor)|"
         r"Task failed: Can't pickle <",

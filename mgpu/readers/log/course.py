@@ -47,6 +47,8 @@ _END = re.compile(
     r"\btotal (?:training|train|run|elapsed|wall) ?time\b|\bSUCCESS\b[.!]*$|\bis a success\b|"
     r"\b(?:completed|finished|exited) successfully\b|\bsuccessfully (?:completed|finished)\b|"
     r"\bcompleted without errors?\b|"
+    r"\bconclu\w{2,4} com sucesso\b|\bcompletad[oa] con .{1,2}xito\b|\berfolgreich (?:abgeschlossen|beendet)\b|"
+    r"\btermin\w+ avec succ|"
     r"\b(?:saved|wrote|uploaded|pushed) (?:the )?(?:final|trained|merged) (?:model|checkpoint|weights|adapter)",
     re.I,
 )
@@ -90,13 +92,14 @@ _TEXTS = (
     "killed", "aborted", "exitedwith", "make:***", "restart", "relaunch",
     "respawn", "requeue", "closingsignalsig", "resum",
     "continuingtraining", "loadingcheckpoint", "loadedcheckpoint", "attempt", "recovered", "jobstate",
-    "shutdowncomplete", "exitsuccess", "killingsubprocess",
+    "shutdowncomplete", "exitsuccess", "killingsubprocess", "comsucesso", "completad", "erfolgreich", "avecsucc",
 )
 _WORDS = (
     "train_runtime", "stopped:", "complete", "finished", "succe", "done", "passed", "exit", "return", "metrics",
     "time", "model", "checkpoint", "weights", "adapter", "restart", "relaunch", "spawn", "queue", "signal", "resum",
     "continuing", "attempt", "recovered", "state", "shutdown", "terminated", "killed", "aborted", "failed", "make:",
-    "ended", "subprocess", "final",
+    "ended", "subprocess", "final", "sucesso", "completad",
+    "erfolgreich", "succ",
 )
 # fmt: on
 _OF_ENDS = [end.pattern for end in GOOD_ENDS]

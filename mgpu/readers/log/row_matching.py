@@ -42,6 +42,9 @@ class Signatures:
         self.roles = {row.id: row.role for row in rows}
         self.before_ranks = {row.id for row in rows if "before_ranks" in row.tags}
         self.of_store = {row.id for row in rows if row.effect_of == "store_exit"}
+        self.hints = {row.id for row in rows if "hint" in row.tags}
+        self.of_program = {row.id for row in rows if row.kind in ("script", "library", "cuda") and row.role != "noise"}
+        self.stops = {row.id for row in rows if row.effect_of == "stop" and row.role == "root"}
         self.last_lines = {row.id for row in rows if "last_lines" in row.tags}
         self.exit_only = {row.id for row in rows if "exit_only" in row.tags}
         family = _family()

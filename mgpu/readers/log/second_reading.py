@@ -48,7 +48,7 @@ def read_end(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
     caught = caught_messages.find(tail, log.files[-1], lines)
     log = _of_caught(log, caught, signatures) if caught else log
     last = own_error(tail, log, lines) or caught
-    harmless = last and any(name in signatures.noise for name, _ in signatures.rows_of(last.text))
+    harmless = last and any(name in signatures.noise | signatures.hints for name, _ in signatures.rows_of(last.text))
     return replace(log, own_error=None if harmless else last, pause=_pause(log, tail, lines, signatures))
 
 

@@ -23,8 +23,10 @@ _STEPS_SURE = 50
 _LINES_TO_END = 30  # between an exception and an end that is not one a batch script printed after a failure
 _LINES_OF_RESTART = 200  # between a launcher's report of a restart and the last rank's report that it failed
 _LAST_LINES = 10  # that a rank and its launcher print after what a rank says before it waits
+_LINES_AFTER_WARNING = 3
 _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
+_WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
 # Generated text, samples of a data set and results of an evaluation quote errors.
 _TEXTS = re.compile(r"^\s*\[\[?(?:'[^'\n]{300}|\"[^\"\n]{300})")  # a list of texts, of which the first is long
 _QUOTES = re.compile(
@@ -56,6 +58,10 @@ class Found:
     raised: bool = False  # an exception or part of its message, or what Slurm, the kernel or a launcher did
     uncaught: bool = False  # torch printed it, as it does for uncaught exceptions only
     before_ranks: bool = False  # of what prepares the run, which can go on without it
+    hint: bool = False  # a warning, no failure by itself
+    stops: bool = False  # somebody stopped the run; what ends well after it had been cut short
+    warned: bool = False  # reported as a warning by the program's logger, which goes on
+    by_program: bool = False  # said by the program or a library in a line of its own, without an exception
     made_up: bool = False  # of a job's script, and the program found its GPUs in spite of it
     exit_only: bool = False  # reports that a rank failed, but not why
     echo: bool = False  # a connection that closed, as also at the good end of a run
@@ -108,6 +114,8 @@ def survived(found: Mapping[object, Found], courses: Sequence[Course], *, failed
             how[key] = Survived.SURELY
     if not failed and not any(not one.made_up for one in open_roots):  # else it can explain the other error
         how |= {key: Survived.SURELY for key, one in found.items() if one.made_up}
+    if not failed and all(one.hint or how[key] for key, one in found.items()):
+        how |= {key: Survived.SURELY for key, one in found.items() if one.hint}
     ends_badly = failed or any(one.exit_only and not how[key] for key, one in found.items())
     if ends_badly and not any(one.root and not one.exit_only and not how[key] for key, one in found.items()):
         return frozenset(key for key, value in how.items() if value == Survived.SURELY)
@@ -122,6 +130,10 @@ def _how(one: Found, course: Course) -> Survived:
     after = [step for step in course.steps if step.line > one.line]
     if one.last_lines and course.lines - one.line > _LAST_LINES:
         return Survived.SURELY
+    if one.warned and course.lines - one.line >= _LINES_AFTER_WARNING:
+        return Survived.PROBABLY
+    if one.by_program and course.lines - one.line > _WHOLE_LOG:
+        return Survived.PROBABLY
     restart = next((event.line for event in course.restarts if event.line > one.line), None)
     if restart is not None and sum(step.line > restart for step in after) >= _STEPS_OF_RANK:
         return Survived.SURELY
@@ -142,7 +154,7 @@ def _how(one: Found, course: Course) -> Survived:
 
 def _proves(end: Event, one: Found, after: Sequence[Event]) -> bool:
     """Whether an end shows that the run went on after an error."""
-    if end.line <= one.line:
+    if end.line <= one.line or one.stops:
         return False
     if one.uncaught:
         return end.sure and any(step.line < end.line for step in after)
@@ -233,6 +245,10 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             echo=name in signatures.echoes and not with_it,
             of_store=name in signatures.of_store and not with_it,
             last_lines=name in signatures.last_lines,
+            hint=name in signatures.hints,
+            stops=name in signatures.stops,
+            warned=name in signatures.of_program and not with_it and bool(_WARNING.match(one.text)),
+            by_program=name in signatures.of_program and not with_it and one.ranks == (),
         )
     return found
 
