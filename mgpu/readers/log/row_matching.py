@@ -43,7 +43,8 @@ class Signatures:
         self.before_ranks = {row.id for row in rows if "before_ranks" in row.tags}
         self.of_store = {row.id for row in rows if row.effect_of == "store_exit"}
         self.hints = {row.id for row in rows if "hint" in row.tags}
-        self.of_program = {row.id for row in rows if row.kind in ("script", "library", "cuda") and row.role != "noise"}
+        self.of_program = {row.id for row in rows if row.kind in ("script", "library") and row.role == "root"}
+        self.of_gpu = {row.id for row in rows if row.kind == "cuda"}
         self.stops = {row.id for row in rows if row.effect_of == "stop" and row.role == "root"}
         self.last_lines = {row.id for row in rows if "last_lines" in row.tags}
         self.exit_only = {row.id for row in rows if "exit_only" in row.tags}

@@ -247,7 +247,7 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             last_lines=name in signatures.last_lines,
             hint=name in signatures.hints,
             stops=name in signatures.stops,
-            warned=name in signatures.of_program and not with_it and bool(_WARNING.match(one.text)),
+            warned=name in signatures.of_gpu and not with_it and bool(_WARNING.match(one.text)),
             by_program=name in signatures.of_program and not with_it and one.ranks == (),
         )
     return found
