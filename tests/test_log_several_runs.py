@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,8 @@ FIRST, LAST = failed("KeyError: 'labels'", code="x = batch['labels']"), failed("
 # What is in the file, the first line of its last run, the runs before, and the cause.
 SEVERAL = {
     "nohup": ("nohup: ignoring input\n" + HEAD + STEPS + "nohup: ignoring input\n" + HEAD + LAST, 6, 1, "odd"),
+    "nohup after an error": (
+        "nohup: ignoring input\n" + HEAD + FIRST + "nohup: ignoring input\n" + HEAD + LAST, 8, 1, "odd"),
     "one process": ((HEAD + STEPS + FIRST) * 2 + HEAD + STEPS + LAST, 17, 2, "odd"),
     "interrupted": (HEAD + STEPS + failed("KeyboardInterrupt") + HEAD + LAST, 9, 1, "odd"),
     "torchrun": (HEAD + STEPS + FIRST + TABLE + HEAD + STEPS + LAST + TABLE, 20, 1, "odd"),
@@ -99,6 +103,23 @@ def test_much_output_after_an_exception_is_of_another_run_or_it_was_caught(mgpu:
     assert "Before it: head -n 4 nohup.out | mgpu doctor --log -" in said and "the loss is odd" in said
     read_text(text, tmp_path)
     assert mgpu("doctor", "--log", "nohup.out", cwd=tmp_path).returncode == errors.UNKNOWN
+
+
+def test_the_command_for_the_run_before(mgpu: Run, tmp_path: Path) -> None:
+    text = SEVERAL["nohup"][0]
+    (tmp_path / "-my run.log").write_text(text, "utf-8")
+    with gzip.open(tmp_path / "a.log.gz", "wt") as packed:
+        packed.write(text)
+    for option, before in (
+        ("--log=-my run.log", "head -n 5 './-my run.log' | mgpu"),
+        ("--log=a.log.gz", "zcat a.log.gz | head -n 5 | mgpu"),
+    ):
+        done = mgpu("doctor", option, cwd=tmp_path)
+        (shown,) = [line for line in done.stdout.splitlines() if line.startswith("The run before it:  ")]
+        assert before in shown
+        command = shown.partition(":  ")[2].partition(" | mgpu")[0]
+        part = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+        assert part.stdout == "".join(text.splitlines(keepends=True)[:5])
 
 
 @pytest.mark.parametrize("name", ONE)

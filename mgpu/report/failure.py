@@ -306,9 +306,12 @@ def _last_run(log: Log, screen: Screen) -> list[Line]:
         before = f"The output goes on long after the exception before line {last.line:,}."
         about = "Another run began there, or the program caught it. This report is about what follows."
     lines = screen.paragraph(f"{before} {about}")
-    if log.files[0] == "-":
+    name = log.files[0]
+    if name == "-" or name.startswith("/dev/"):  # it can be read only once
         return lines
-    earlier = f"head -n {last.line - 1} {shlex.quote(log.files[0])} | mgpu doctor --log -"
+    path = shlex.quote(f"./{name}" if name.startswith("-") else name)
+    part = f"head -n {last.line - 1}"
+    earlier = f"{f'zcat {path} | {part}' if name.endswith('.gz') else f'{part} {path}'} | mgpu doctor --log -"
     return [*lines, [(f"{'The run before it' if last.certain else 'Before it'}:  {earlier}", "")]]
 
 
