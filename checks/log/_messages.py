@@ -162,7 +162,8 @@ def _missing(one: UncaughtException) -> str:
         return f" {found['of']} is empty: its length is 0. {_WHERE_EMPTY}"
     if short == "ZeroDivisionError" and (found := _only(_DIVISOR, code)):
         return f" {found['of']} is 0."
-    if short == "StopIteration" and (found := _NEXT.search(code)):
+    said = one.packages[-1:] == ("",) and "next(iter(" not in code  # what the script's own line ran out of
+    if short == "StopIteration" and not said and (found := _NEXT.search(code)):
         return f" {found['of']} has no items, or none left. {_WHERE_EMPTY}"
     if short == "ValueError" and "empty sequence" in one.message and (found := _only(_SMALLEST, code)):
         return f" {found['of']} is empty. {_WHERE_EMPTY}"

@@ -18,7 +18,7 @@ _PARAMETERS = re.compile(
 
 def used_up(one: UncaughtException) -> Meaning | None:
     """Explain an iterator that has no items left."""
-    found = re.search(rf"\bnext\((?:iter\()?(?P<of>{NAME})", one.code or "")
+    found = re.search(rf"\bnext\((?!iter\()(?P<of>{NAME})", one.code or "")
     if short_name(one.type) != "StopIteration" or not found:
         return None
     name = found["of"]

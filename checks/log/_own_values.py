@@ -253,6 +253,9 @@ def _empty(one: UncaughtException) -> Meaning | None:
             )
     elif short == "IndexError" and one.message.endswith("index out of range"):
         name = first_of_empty(code)
+    elif short == "StopIteration":
+        found = re.search(rf"\bnext\(iter\((?P<of>{NAME})\)", code)
+        name = found["of"] if found else None
     elif re.search(r"empty (?:sequence|list)|expected a non-empty list", one.message):
         found = re.search(rf"\b(?:max|min|cat|stack|concatenate|mean)\((?P<of>{NAME})", code)
         name = found["of"] if found else None
