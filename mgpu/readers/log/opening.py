@@ -27,6 +27,7 @@ _RANK_IN_NAME = re.compile(
 _RANK_IN_PATH = re.compile(r"attempt_\d+/(\d+)/(?:stdout|stderr)\.log$")
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _PIECE = 1 << 20
+_LONGEST_HOLE = 64 << 20
 # Logs compress by a factor of 10 to 20; a line repeated endlessly, by 1000.
 _MOST_UNPACKED = 128 << 20  # bytes that are always read
 _MOST_RATIO = 50
@@ -80,15 +81,23 @@ class _Unpacked(io.RawIOBase):
 def pieces(stream: io.RawIOBase | BinaryIO, name: str, skip: Callable[[int], None]) -> Iterator[bytes]:
     """Yield the file in pieces that end at a line end. UTF-16 (PowerShell's `>`) is converted to UTF-8.
 
-    Only the beginning of a very long line is read; `skip` is called with the number of bytes skipped.
+    Only the beginning of a very long line is read; `skip` is called with the number of bytes skipped. Zero bytes at the
+    beginning are skipped, too.
     """
-    rest, decoder = b"", None
+    rest, decoder, hole = b"", None, 0
     first = True
     while True:
         try:
             data = stream.read(_PIECE) or b""
         except (OSError, EOFError, zlib.error) as error:
             raise MgpuError(f"cannot read the log {name}: {reason(error)}", errors.USAGE) from None
+        if first and data[:1] == b"\0":  # emptied while a program still wrote to it: a hole is before the text
+            text = data.lstrip(b"\0")
+            hole += len(data) - len(text)
+            if not text and hole < _LONGEST_HOLE:
+                continue
+            skip(hole)
+            data = text or data
         if first and data[:2] in UTF_16:
             decoder = codecs.getincrementaldecoder("utf-16")("replace")
         elif first and _is_binary(data[:4096]):

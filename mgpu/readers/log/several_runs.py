@@ -43,12 +43,25 @@ _SEVERAL_PROCESSES = re.compile(
     rb"accelerate[./](?:commands[./])?launch|deepspeed/launcher|\[launch\.py|\[runner\.py|\bsrun: |\bmpirun\b|"
     rb"multiprocessing/spawn\.py|ProcessRaisedException|\(\w+ pid=\d"
 )
+# A part of the file is searched for a pattern only if it has one of its texts: that is ten times faster.
+# fmt: off
+_TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
+    _NOHUP: (b"nohup: ",),
+    _END_OF_RUN: (b"slurmstepd", b"ChildFailedError", b"exits with return", b"CalledProcessError", b"srun: Term"),
+    _END_OF_PROCESS: (b"Error", b"Exception", b"Interrupt", b": error: ", b"Killed", b"Terminated", b"Aborted",
+                      b"Segmentation"),
+    _SEVERAL_PROCESSES: (b"torch/distributed/", b"torch.distributed.", b"torchrun", b"[rank", b"accelerate",
+                         b"deepspeed/launcher", b"[launch.py", b"[runner.py", b"srun: ", b"mpirun",
+                         b"multiprocessing/spawn", b"ProcessRaised", b" pid="),
+}
+# fmt: on
 _ERROR = re.compile(rb"Traceback|\w(?:Error|Exception)\b|\berror:|^usage:", re.I)
 _PROGRESS = re.compile(rb"%\||it/s|s/it|\bepoch\b|\bstep\b|\biter", re.I)
 _WORD = re.compile(rb"[A-Za-z]{3,}")
+_DATE = re.compile(rb"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b")
 _PARTS = re.compile(
     rb"(?P<number>0x[0-9a-fA-F]+|\d+)|(?P<space>[ \t]+)|(?P<frame>[-=+|*_.]{2,})|"
-    rb"(?P<date>\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b)|.",
+    rb"(?P<date>" + _DATE.pattern + rb")|.",
     re.S,
 )
 _ANY = {"number": rb"(?:0x[0-9a-fA-F]+|\d+)", "space": rb"[ \t]+", "frame": rb"[-=+|*_.]+", "date": rb"\w{3}"}
@@ -110,18 +123,20 @@ def _once(begins: list[int], marks: _Marks) -> list[int]:
 
 def _marks(parts: Iterable[bytes]) -> _Marks:
     marks = _Marks([], [], [], [])
-    head: list[re.Pattern[bytes]] | None = None
+    head: list[tuple[re.Pattern[bytes], bytes]] | None = None
     before = 0  # lines
     for part in parts:
         part = part.replace(b"\r\n", b"\n")
         if head is None:
-            head = [re.compile(rb"^" + line + rb"\s*$", re.M) for line in _head(part)]
+            head = [(re.compile(rb"^" + line + rb"\s*$", re.M), word) for line, word in _head(part)]
         lines = _Lines(part, before)
         marks.ends += lines.of(_END_OF_RUN)
         marks.ends_of_processes += lines.of(_END_OF_PROCESS)
         marks.nohups += lines.of(_NOHUP)
-        marks.several = marks.several or bool(_SEVERAL_PROCESSES.search(part))
-        marks.heads += [(line, place) for place, pattern in enumerate(head) for line in lines.of(pattern)]
+        marks.several = marks.several or any(lines.of(_SEVERAL_PROCESSES))
+        marks.heads += [
+            (line, place) for place, (pattern, word) in enumerate(head) if word in part for line in lines.of(pattern)
+        ]
         before += part.count(b"\n")
     marks.heads.sort()
     marks.lines = before
@@ -135,6 +150,8 @@ class _Lines:
         self._part, self._before = part, before
 
     def of(self, pattern: re.Pattern[bytes]) -> Iterator[int]:
+        if (texts := _TEXTS.get(pattern)) and not any(text in self._part for text in texts):
+            return
         at, number = 0, self._before + 1
         for found in pattern.finditer(self._part):
             number += self._part.count(b"\n", at, found.start())
@@ -142,9 +159,9 @@ class _Lines:
             yield number
 
 
-def _head(part: bytes) -> list[bytes]:
-    """Return patterns for the first lines with words, up to the first error."""
-    found: list[bytes] = []
+def _head(part: bytes) -> list[tuple[bytes, bytes]]:
+    """Return patterns for the first lines with words, up to the first error, and the longest word of each."""
+    found: dict[bytes, bytes] = {}
     for line in part.split(b"\n", _HEAD_LINES)[:_HEAD_LINES]:
         line = line.strip()[:400]
         if (_ERROR.search(line) and not (line.startswith(b"usage:") and not found)) or len(found) == _HEAD:
@@ -152,11 +169,10 @@ def _head(part: bytes) -> list[bytes]:
         if len(_WORD.findall(line)) < 2 or _PROGRESS.search(line) or _NOHUP.match(line):
             continue
         pattern = b"".join(_ANY.get(one.lastgroup or "") or re.escape(one[0]) for one in _PARTS.finditer(line))
-        if pattern not in found:
-            found.append(pattern)
+        found.setdefault(pattern, max(_WORD.findall(_DATE.sub(b" ", line)), key=len, default=b""))
         if line.startswith(b"usage:"):
             break
-    return found
+    return list(found.items())
 
 
 def _begins(marks: _Marks) -> Iterator[int]:
