@@ -278,6 +278,15 @@ HEALTHY: dict[str, Sample] = {
         "2025-01-04 17:18:06 - ERROR - Erro: Can't load tokenizer for 'a/b'. If you were trying to load it\n"
         + "2025-01-04 17:23:35 - INFO - Iniciando processamento de exemplo...\n" * 250
         + "2025-01-08 16:30:31 - INFO - Treinamento conclu\u00eddo com sucesso\n"),
+    "a message that comes again and again": Sample("".join(
+        f"(TaskRunner pid=7) error!! index 2 is out of bounds for dimension 0 with size 2\nstep {n} | loss 0.{n}\n"
+        for n in range(1, 30)), "unknown"),
+    "cuDNN tries another plan": Sample(
+        "UserWarning: Plan failed with a cudnnException: CUDNN_BACKEND: cudnn_status: CUDNN_STATUS_NOT_SUPPORTED\n"
+        + steps(1, 2), "unknown"),
+    "an exception that Python ignored": Sample(
+        steps(1, 2) + "Exception ignored in: <function _Iter.__del__ at 0x7f1fce83f560>\n"
+        + raised("RuntimeError: DataLoader worker (pid 1109404) is killed by signal: Aborted. "), "unknown"),
     "a metric named error": Sample(steps(1, 4) + "Mean absolute error: train 0.3 validation 0.4 test 0.5\n", "unknown"),
     "no failed cases": Sample(steps(1, 4) + "0 failed: everything passed in this evaluation\n", "unknown"),
     "docker compose": Sample("trainer-1  | step 1 loss 0.3\ntrainer-1  | Training complete\ntrainer-1 exited with "
@@ -438,6 +447,28 @@ def test_an_end_that_was_cut_short_is_no_success(tmp_path: Path) -> None:
     )
     assert cause(read_text(text, tmp_path))[0] == "log_interrupted"
     assert read_text(text, tmp_path).finished is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("step 1 loss 0.3\nslurmstepd: error: *** STEP 2382.0 ON hgx CANCELLED AT 2024-06-21T01:22:01 ***\n",
+         "the job step was cancelled"),
+        (REAL + "slurmstepd: error: *** STEP 2382.0 ON hgx CANCELLED AT 2024-06-21T01:22:01 ***\n", "bad batch"),
+        ("torch/cuda/__init__.py:141: UserWarning: CUDA initialization: The NVIDIA driver on your system is too old "
+         "(found version 11040).\nKeyboardInterrupt\n", "the run was interrupted"),
+        ("*** SIGTERM received at time=1755416551 on cpu 89 ***\nTerminated with signal 15\n", "SIGTERM"),
+    ],
+)  # fmt: skip
+def test_what_stopped_a_run(text: str, wanted: str, tmp_path: Path) -> None:
+    assert wanted in cause(read_text(text, tmp_path))[1]
+
+
+def test_an_exception_within_a_handler_does_not_show_versions(tmp_path: Path) -> None:
+    second = raised("AttributeError: 'PolicyCfg' object has no attribute 'command'", "/v/site-packages/gym/registry.py")
+    chain = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    first = raised("TypeError: Missing values detected in object Cfg for the following fields:")
+    assert "Missing values" in cause(read_text(first + chain + second, tmp_path))[1]
 
 
 def test_a_hint_explains_a_failure_only(tmp_path: Path) -> None:

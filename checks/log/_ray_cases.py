@@ -74,7 +74,7 @@ POD_MEMORY = Case(
     "assign-memory-resource/")
 NODE_DIED = Case(
     said(r"The actor is dead because its node has died"),
-    "a Ray worker is gone because its node died or lost its connection",
+    "a Ray worker ended because its node died or lost its connection",
     "Ray says so of the node, not of the process: the node was preempted or shut down, its network failed, or its "
     "raylet was killed (host memory).",
     (Fix("Check what happened to the node, and whether it is in the cluster again.",

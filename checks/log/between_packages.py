@@ -13,7 +13,7 @@ from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
 from ._functions_as_values import FUNCTIONS
 from ._messages import NO_TRACEBACK, short_name, whole_message
-from .exceptions import unknown_exceptions
+from .exceptions import in_handler, unknown_exceptions
 
 # What Python says if a caller was written for another version of what it calls. Objects of Python's own types are wrong
 # values, not other versions.
@@ -91,7 +91,7 @@ def log_packages_do_not_fit(log: Log) -> Answer:
     """
     for one in unknown_exceptions(log):
         short = short_name(one.type)
-        if one.signatures or short not in _TYPES or not _DO_NOT_FIT.search(one.message):
+        if one.signatures or short not in _TYPES or not _DO_NOT_FIT.search(one.message) or in_handler(one):
             continue
         if packages := _raised_in_package(one):
             return _between(one, packages)

@@ -319,11 +319,11 @@ ROWS = (
                            ("mgpu doctor --only library_path_shadows_wheels", "mgpu doctor --deep --only cuda"))),
         "https://docs.nvidia.com/cuda/cublas/index.html"),
     Row("log_cudnn_failed", "root", "cuda",
-        r"CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|BAD_PARAM|NOT_INITIALIZED|NOT_SUPPORTED|"
-        r"MAPPING_ERROR|SUBLIBRARY)|"
+        r"^(?!.*Warning: Plan failed).*?(?:CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|BAD_PARAM|NOT_INITIALIZED|"
+        r"NOT_SUPPORTED|MAPPING_ERROR|SUBLIBRARY)|"
         r"[Uu]nable to find (?:a valid cuDNN algorithm|an engine to execute)|\w+Desc->finalize\(\)|"
         r"cuDNN version incompatibility|"
-        r"Could not load library libcudnn",
+        r"Could not load library libcudnn)",
         ("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
          "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (8, 9, 2) but found runtime "
          "version (8, 5, 0).", "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution",

@@ -140,10 +140,11 @@ ROWS = (
         Fix("Start it again, or resume from the last checkpoint.", ("mgpu launch train.py",)), _ELASTIC,
         effect_of="stop"),
     Row("log_asked_to_end", "secondary", "scheduler", r"got signal: 15\b|Received 15 death signal|"
-        r"Main process received SIGTERM, exiting",
+        r"Main process received SIGTERM, exiting|\*\*\* SIGTERM received at time=|^Terminated with signal 15$",
         ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 15",
          "W1121 10:00:00.000 4711 api.py:1] Received 15 death signal, shutting down workers",
-         "[launch.py:328:sigkill_handler] Main process received SIGTERM, exiting"),
+         "[launch.py:328:sigkill_handler] Main process received SIGTERM, exiting",
+         "*** SIGTERM received at time=1755416551 on cpu 89 ***"),
         "the launcher received SIGTERM",
         "Slurm at the time limit or at preemption, a container that stops, or kill. The ranks themselves were fine.",
         Fix("Find out what sent it.",

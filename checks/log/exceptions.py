@@ -195,7 +195,7 @@ def log_exception(log: Log) -> Answer:
     if not found:
         return Ok(f"no other exception in {log.lines:,} lines")
     one = found[0]
-    if handled := _handled(one):
+    if handled := in_handler(one):
         return _in_a_handler(one, log, handled)
     meant = first_items.explain(one) or own_values.explain(one)
     refused = None if meant else refusals.explain(one)
@@ -240,7 +240,7 @@ def log_command_failed(log: Log) -> Answer:
     return Ok(f"no such exception in {log.lines:,} lines")
 
 
-def _handled(one: UncaughtException) -> str | None:
+def in_handler(one: UncaughtException) -> str | None:
     """Return the exception during whose handling this one was raised, unless programs expect one of that type."""
     if not one.cause or one.direct or short_name(one.cause.partition(":")[0]) in _EXPECTED:
         return None

@@ -12,7 +12,7 @@ from mgpu.text import listed
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
 from ._messages import first_of_empty, short_name
-from .exceptions import has_signature, unknown_exceptions
+from .exceptions import has_signature, in_handler, unknown_exceptions
 from .versions_shown import version_in
 
 _WRONG_VALUES = frozenset({"AttributeError", "KeyError", "IndexError", "TypeError"})
@@ -156,7 +156,7 @@ def log_framework_failed(log: Log) -> Answer:
         packages = mistakes.to_move(one)
         if explained is not None and explained < one.line and len(log.files) == 1:
             continue  # probably a consequence
-        if one.signatures or not packages or not mistakes.within_packages(one):
+        if one.signatures or not packages or not mistakes.within_packages(one) or in_handler(one):
             continue
         title = _title(one, log, packages)
         if title is None:

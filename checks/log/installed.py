@@ -206,6 +206,15 @@ ROWS = (
             ("python -c 'import torch; print(torch.version.cuda)'", "ldconfig -p | grep {library:id}",
              "mgpu doctor --only libraries")),
         "https://man7.org/linux/man-pages/man8/ld.so.8.html", summary="A shared library was not found."),
+    Row("log_relative_import_in_script", "root", "script",
+        r"attempted relative import (?:with no known parent package|beyond top-level package)",
+        ("ImportError: attempted relative import with no known parent package",
+         "ImportError: attempted relative import beyond top-level package"),
+        "a file of a package was started as a script, so its relative imports have no package",
+        "`from . import x` works only if Python knows the package: started by its path, the file has none.",
+        Fix("Start it as a module, from the folder above the package.",
+            ("python -m PACKAGE.MODULE", "mgpu launch -m PACKAGE.MODULE", "torchrun ... -m PACKAGE.MODULE")),
+        "https://docs.python.org/3/tutorial/modules.html#intra-package-references"),
     Row("log_numpy_mismatch", "root", "library",
         r"(?P<said>A module that was compiled using NumPy 1\.x cannot be run|"
         r"Unable to configure default ndarray\.__repr__|numpy\.(?:dtype|ndarray|ufunc) size changed.{0,120}|"

@@ -81,7 +81,7 @@ ROWS = (
         cases=(_OF_ARRAYS_IN_BACKWARD, _OF_ARRAYS, _IN_BACKWARD)),
     Row("log_loss_is_nan", "secondary", "script",
         r"'loss': nan\b|'loss': 'nan'|\"loss\": NaN\b|(?<![\w.])(?:total_|train_|training_)?loss=nan\b|"
-        r"(?<![\w.])loss: nan\b|"
+        r"(?<![\w.])loss: nan\b|\|\| (?:[\w-]+ ){0,3}Loss: nan (?=\|\|)|"
         r"(?<!finite )\bloss nan(?=\s*(?:[,;|]\s*(?!skip)|$))|"
         r"'loss': 0\.0, 'grad_norm': nan\b|'loss': '0', 'grad_norm': 'nan'",
         ("{'loss': nan, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 0.1}",
@@ -89,6 +89,7 @@ ROWS = (
          "{'loss': '0', 'grad_norm': 'nan', 'learning_rate': '9.99e-05', 'epoch': '0.01'}",
          "Epoch 1:  10%|#         | 10/100 [00:10<01:40,  1.1s/it, loss=nan]", "step 40 loss: nan lr: 1e-4",
          "  2%|2         | 8/400 [00:04<03:46,  1.7it/s, cls_loss=0.4, total_loss=nan]",
+         "Iters: 10/80000 || Lr: 0.019998 || Task Loss: nan || KD Loss: nan ||",
          "iter 3010: loss nan, time 1019.95ms, mfu 14.12%"),
         "the loss is NaN, or exactly 0 with NaN gradients: the model no longer learns",
         "fp16 overflows, the learning rate is too high, all labels of a batch are masked (-100, samples cut too "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
+from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import shown
 from .host_memory import host_cases
@@ -16,7 +17,23 @@ _LIGHTNING = (
     "https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/fabric/plugins/environments/slurm.py"
 )
 
+
+def _nothing_failed(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the log has no failed task, and Slurm gives none as the reason."""
+    reasons = (one.text for one in log.seen if one.signature == "log_slurm_stopped_siblings")
+    other = log.fallen or any(not one.caught and not one.of_launcher for one in log.raised)
+    return not other and not any("TASK FAILURE" in text or "Terminated" in text for text in reasons)
+
+
 # fmt: off
+_STEP_CANCELLED = Case(
+    _nothing_failed,
+    "the job step was cancelled, and the log shows no task that failed before: probably scancel",
+    "You, an administrator or the end of the job cancelled it. What the tasks print afterwards is a consequence.",
+    Fix("Find out who cancelled it, and how the job ended.",
+        ("sacct -j JOBID --format=JobID,State%30,ExitCode,Start,End",)),
+    "step 41 loss 0.3\nslurmstepd: error: *** STEP 123.0 ON node7 CANCELLED AT 2025-10-01T10:00:00 ***",
+    "https://slurm.schedmd.com/scancel.html")
 _SAVED = Case(
     shown("stopped_with_checkpoint"),
     "the run is not finished: Slurm preempted it at {at}; it saved a checkpoint and stopped by itself",
@@ -68,7 +85,7 @@ ROWS = (
         "srun --kill-on-bad-exit or scancel did it. The task that failed first has the cause.",
         Fix("Find the first failure in the logs of the other tasks.",
             ("sacct -j JOBID --format=JobID,State,ExitCode,NodeList",)),
-        "https://github.com/desihub/desispec/issues/2744", effect_of="task_exit"),
+        "https://github.com/desihub/desispec/issues/2744", effect_of="task_exit", cases=(_STEP_CANCELLED,)),
     Row("log_slurm_cancelled", "root", "scheduler", r"\*\*\* JOB (?P<job>\S+) ON \S+ CANCELLED AT (?P<at>\S+) \*\*\*",
         ("slurmstepd: error: *** JOB 4711 ON node7 CANCELLED AT 2025-10-01T10:00:00 ***",),
         "job {job} was cancelled with scancel at {at}",

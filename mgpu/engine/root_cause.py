@@ -136,7 +136,11 @@ def _demote_later_stops(found: Sequence[Cause]) -> list[Cause]:
     def is_stop(cause: Cause) -> bool:
         return cause.outcome.check.effect_of in ("stop", "job_cancel")
 
-    wrong = [_line(cause) for cause in found if cause.role == "root" and cause.of_log and not is_stop(cause)]
+    def is_warning(cause: Cause) -> bool:
+        return cause.seen is not None and "Warning: " in cause.seen.text
+
+    roots = [cause for cause in found if cause.role == "root" and cause.of_log and not is_stop(cause)]
+    wrong = [_line(cause) for cause in roots if not is_warning(cause)]
     return [
         replace(cause, role="secondary") if is_stop(cause) and any(line < _line(cause) for line in wrong) else cause
         for cause in found

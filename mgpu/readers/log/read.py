@@ -289,7 +289,7 @@ class _File:
         for name, match in self.signatures.match_line(line, rows):
             if name in self.signatures.context:
                 self._record_circumstance(name, match, line, number)
-            elif not self.tracebacks.quotes_code:
+            elif not (self.tracebacks.quotes_code or self.tracebacks.ignored):
                 self._record_match(name, match, line, number)
         if stall := stalls.read_stall(line):
             stalls.add_stall(self.found.stalled, stall)

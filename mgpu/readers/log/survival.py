@@ -23,6 +23,7 @@ _STEPS_SURE = 50
 _LINES_TO_END = 30  # between an exception and an end that is not one a batch script printed after a failure
 _LINES_OF_RESTART = 200  # between a launcher's report of a restart and the last rank's report that it failed
 _LAST_LINES = 10  # that a rank and its launcher print after what a rank says before it waits
+_TIMES_OF_STEPS = 5
 _LINES_AFTER_WARNING = 3
 _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
@@ -59,9 +60,11 @@ class Found:
     uncaught: bool = False  # torch printed it, as it does for uncaught exceptions only
     before_ranks: bool = False  # of what prepares the run, which can go on without it
     hint: bool = False  # a warning, no failure by itself
-    stops: bool = False  # somebody stopped the run; what ends well after it had been cut short
+    stops: bool = False  # a user stopped the run; what ends well after it had been cut short
     warned: bool = False  # reported as a warning by the program's logger, which goes on
     by_program: bool = False  # said by the program or a library in a line of its own, without an exception
+    first: int = 0  # line of its first occurrence
+    times: int = 1
     made_up: bool = False  # of a job's script, and the program found its GPUs in spite of it
     exit_only: bool = False  # reports that a rank failed, but not why
     echo: bool = False  # a connection that closed, as also at the good end of a run
@@ -134,6 +137,10 @@ def _how(one: Found, course: Course) -> Survived:
         return Survived.PROBABLY
     if one.by_program and course.lines - one.line > _WHOLE_LOG:
         return Survived.PROBABLY
+    if one.times >= _TIMES_OF_STEPS and not one.raised:
+        steps = sum(one.first < step.line < one.line for step in course.steps)
+        if steps >= _STEPS_OF_ANY:  # a message that comes again and again while the run goes on
+            return Survived.PROBABLY
     restart = next((event.line for event in course.restarts if event.line > one.line), None)
     if restart is not None and sum(step.line > restart for step in after) >= _STEPS_OF_RANK:
         return Survived.SURELY
@@ -245,6 +252,8 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             echo=name in signatures.echoes and not with_it,
             of_store=name in signatures.of_store and not with_it,
             last_lines=name in signatures.last_lines,
+            first=one.line,
+            times=one.times,
             hint=name in signatures.hints,
             stops=name in signatures.stops,
             warned=name in signatures.of_gpu and not with_it and bool(_WARNING.match(one.text)),

@@ -107,6 +107,7 @@ class Tracebacks:
         self.above = b""  # the line of the file above the one to process
         self.found: list[UncaughtException] = []  # in the order of their last lines
         self.ended = 0  # exceptions read so far; their messages can continue
+        self.ignored = False  # the latest line is an exception that Python ignored
         self.quotes_code = False  # the latest line shows source code: its strings are not messages
         self.cut: list[CutTraceback] = []  # whose exception is not in the log
         self.bare: list[UncaughtException] = []  # lines that look like the end of a traceback that is missing
@@ -118,7 +119,7 @@ class Tracebacks:
 
     def take(self, line: Line, number: int) -> None:
         """Process the next line that can belong to a traceback; all lines while one is open."""
-        self.quotes_code = False
+        self.quotes_code = self.ignored = False
         if number - self._swept >= _SWEPT_LINES:
             self._sweep(number)
         key = self._key_of(line)
@@ -289,6 +290,7 @@ class Tracebacks:
     def _add_exception(self, one: OpenTraceback, key: _Writer, ends: re.Match[str], line: Line, number: int) -> None:
         del self._open[key]
         if one.harmless and not self._in_thread:
+            self.ignored = True
             return
         of_assert = one.code.startswith("assert ") and ends["type"] == "AssertionError"  # Python shows nothing more
         text = ends["message"] or (one.code if of_assert else "")
