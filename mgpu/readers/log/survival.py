@@ -137,7 +137,7 @@ def _how(one: Found, course: Course) -> Survived:
         return Survived.PROBABLY
     if one.by_program and course.lines - one.line > _WHOLE_LOG:
         return Survived.PROBABLY
-    if one.times >= _TIMES_OF_STEPS and not one.raised:
+    if one.times >= _TIMES_OF_STEPS and one.root and not one.raised:
         steps = sum(one.first < step.line < one.line for step in course.steps)
         if steps >= _STEPS_OF_ANY:  # a message that comes again and again while the run goes on
             return Survived.PROBABLY
