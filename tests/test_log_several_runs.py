@@ -40,6 +40,8 @@ SEVERAL = {
     "nohup": ("nohup: ignoring input\n" + HEAD + STEPS + "nohup: ignoring input\n" + HEAD + LAST, 6, 1, "odd"),
     "nohup after an error": (
         "nohup: ignoring input\n" + HEAD + FIRST + "nohup: ignoring input\n" + HEAD + LAST, 8, 1, "odd"),
+    "its first lines after others": (
+        HEAD + FIRST + "activating the environment\n" + HEAD + "reading\n" * 250 + LAST, 8, 1, "odd"),
     "one process": ((HEAD + STEPS + FIRST) * 2 + HEAD + STEPS + LAST, 17, 2, "odd"),
     "interrupted": (HEAD + STEPS + failed("KeyboardInterrupt") + HEAD + LAST, 9, 1, "odd"),
     "torchrun": (HEAD + STEPS + FIRST + TABLE + HEAD + STEPS + LAST + TABLE, 20, 1, "odd"),

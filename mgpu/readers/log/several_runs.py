@@ -107,17 +107,19 @@ def _is_regular(path: Path) -> bool:
 def _last(parts: Iterable[bytes]) -> LastRun | None:
     marks = _marks(parts)
     certain = {*marks.nohups[1:], *_begins(marks)}
-    begins = _once(sorted({*certain, *([] if marks.several else _after_ends(marks))}), marks)
+    begins = _once(sorted({*certain, *([] if marks.several else _after_ends(marks))}), certain, marks)
     return LastRun(begins[-1], len(begins), begins[-1] in certain) if begins else None
 
 
-def _once(begins: list[int], marks: _Marks) -> list[int]:
-    """Return the begins without the later ones of one run: nothing ended between them."""
+def _once(begins: list[int], certain: set[int], marks: _Marks) -> list[int]:
+    """Return one begin of each run: nothing ended between two of the same. The first certain one counts."""
     ends = [*marks.ends, *marks.ends_of_processes]
     kept: list[int] = []
     for begin in begins:
         if not kept or begin in marks.nohups or any(kept[-1] <= end < begin for end in ends):
             kept.append(begin)
+        elif begin in certain and kept[-1] not in certain:
+            kept[-1] = begin
     return kept
 
 
