@@ -73,7 +73,7 @@ _CASES = (
          "A full state dict holds the whole model (and the optimizer: three times that) in the memory of rank 0, "
          "or of every rank. Training itself fits.",
          (Fix("Save sharded, so that each rank writes its own part.",
-              ("accelerate launch --fsdp_state_dict_type _SHARDED_STATE_DICT ...",
+              ("accelerate launch --fsdp_state_dict_type SHARDED_STATE_DICT ...",
                '"stage3_gather_16bit_weights_on_model_save": false')),
           Fix("Or gather on rank 0 only.", ("FullStateDictConfig(offload_to_cpu=True, rank0_only=True)",)),
           _MORE, _CHECK),
