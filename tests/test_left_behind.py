@@ -219,6 +219,22 @@ def _left(here: Path, name: str = "mgpu-left") -> Path:
     return path
 
 
+def test_a_folder_in_which_a_process_still_writes_is_removed(tmp_path: Path) -> None:
+    """As a rank that just ends: it creates files and removes them while the folder is emptied."""
+    folder = tmp_path / "mgpu-far"
+    folder.mkdir()
+    code = (
+        "import os, sys, time\nend = time.monotonic() + 0.8\nwhile time.monotonic() < end:\n"
+        "    try:\n        os.path.isdir(sys.argv[1] + '/a') or os.mkdir(sys.argv[1] + '/a')\n"
+        "        open(sys.argv[1] + f'/a/{time.monotonic_ns()}', 'w').close()\n"
+        "    except OSError:\n        pass\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(folder)]):
+        with scratch.adopted(str(folder)):
+            wait_for(lambda: (folder / "a").exists(), 20)
+        assert not folder.exists()
+
+
 def test_what_a_sweep_leaves_alone(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that mgpu cannot prove to be a scratch folder without an owner."""
     open_to_others = _left(here, "mgpu-others")

@@ -20,6 +20,7 @@ from mgpu.process.boot import boot_id
 
 _PREFIX = "mgpu-"
 _MARKER = ".mgpu-scratch"
+_REMOVALS, _BETWEEN_REMOVALS_S = 15, 0.2
 _HEAD = "A scratch folder of mgpu, removed with its owner.\nboot "
 # A temporary folder with very many entries must not slow down a start: 20,000 take about 10 ms to list.
 _MOST_ENTRIES, _MOST_REMOVED, _LONGEST_S = 20_000, 16, 0.25
@@ -53,10 +54,21 @@ def adopted(path: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
-            _remove(os.path.dirname(path), os.path.basename(path))
+        _remove_persistently(path)
         if lock is not None:
             os.close(lock)
+
+
+def _remove_persistently(path: str) -> None:
+    """Remove a folder in which a process that just ends may still create and remove files."""
+    for _ in range(_REMOVALS):
+        try:
+            return _remove(os.path.dirname(path), os.path.basename(path))
+        except OSError:
+            if not os.path.lexists(path):
+                return None
+            time.sleep(_BETWEEN_REMOVALS_S)
+    return None
 
 
 def _mark(path: str) -> int | None:
