@@ -325,13 +325,22 @@ def test_many_servers_on_the_head(tmp_path: Path) -> None:
         assert not hosts.head.idle(10)
 
 
+def _start_of(pid: int) -> str | None:
+    """When a process started, in the kernel's ticks; None if it has ended."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state == "Z" else rest[18]
+
+
 def test_nothing_stays_after_the_end(tmp_path: Path) -> None:
     with SshHosts(tmp_path / "hosts", 1) as hosts:
         client: subprocess.Popen[str] = hosts.head.popen(
             "ssh", *OPTIONS, "n1", "echo ready; trap '' TERM HUP; sleep 60"
         )
         assert client.stdout is not None and client.stdout.readline()
-        pids = [*hosts.left("n1"), *hosts.left("head")]
-        assert len(pids) >= 4
+        started = {pid: _start_of(pid) for pid in (*hosts.left("n1"), *hosts.left("head"))}
+        assert len(started) >= 4 and all(started.values())
     client.communicate(timeout=10)
-    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}/exe")]
+    assert not [pid for pid, at in started.items() if _start_of(pid) == at]  # else another one's
