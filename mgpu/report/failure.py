@@ -300,19 +300,20 @@ def _last_run(log: Log, screen: Screen) -> list[Line]:
     """Return which of several runs in one file the report is about."""
     if not (last := log.last_run):
         return []
-    before = f"The log has {counted(last.earlier, 'earlier run')} before line {last.line:,}."
+    where = f"The log has {counted(last.earlier, 'earlier run')} before line {last.line:,}."
     about = "This report is about the last run, from that line on."
     if not last.certain:
-        before = f"The output goes on long after the exception before line {last.line:,}."
+        where = f"The output goes on long after the exception before line {last.line:,}."
         about = "Another run began there, or the program caught it. This report is about what follows."
-    lines = screen.paragraph(f"{before} {about}")
+    lines = screen.paragraph(f"{where} {about}")
     name = log.files[0]
     if name == "-" or name.startswith("/dev/"):  # it can be read only once
         return lines
     path = shlex.quote(f"./{name}" if name.startswith("-") else name)
     part = f"head -n {last.line - 1}"
-    earlier = f"{f'zcat {path} | {part}' if name.endswith('.gz') else f'{part} {path}'} | mgpu doctor --log -"
-    return [*lines, [(f"{'The run before it' if last.certain else 'Before it'}:  {earlier}", "")]]
+    before = f"zcat {path} | {part}" if name.endswith(".gz") else f"{part} {path}"
+    label = "The run before it" if last.certain else "Before it"
+    return [*lines, [(f"{label}:  {before} | mgpu doctor --log -", "")]]
 
 
 def ending_entry(log: Log | None, outcomes: Sequence[Outcome]) -> EndingEntry:

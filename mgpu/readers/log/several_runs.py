@@ -8,11 +8,13 @@ it also begins where hundreds of lines follow an exception: nothing prints so mu
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mgpu.readers.log.opening import open_log, pieces
@@ -21,6 +23,7 @@ from mgpu.snapshot import LastRun
 _HEAD_LINES = 40  # in which the lines are looked for that a run prints first
 _HEAD = 8  # of these lines
 _FIRST = 3  # one of the first so many must be the first that is printed again
+_OFTEN = 1000  # a line that comes more often is none that a run prints first
 _NEAR = 60  # lines in which a second one must follow
 _GOES_ON = 200  # lines after an exception: more than a tracker's summary, or a batch script's last words
 _KEPT = 64 << 20  # bytes of what cannot be read twice
@@ -75,6 +78,7 @@ class _Marks:
     ends: list[int]
     ends_of_processes: list[int]
     nohups: list[int]
+    all_ends: list[int] = field(default_factory=list)
     several: bool = False
     lines: int = 0
 
@@ -113,10 +117,9 @@ def _last(parts: Iterable[bytes]) -> LastRun | None:
 
 def _once(begins: list[int], certain: set[int], marks: _Marks) -> list[int]:
     """Return one begin of each run: nothing ended between two of the same. The first certain one counts."""
-    ends = [*marks.ends, *marks.ends_of_processes]
     kept: list[int] = []
     for begin in begins:
-        if not kept or begin in marks.nohups or any(kept[-1] <= end < begin for end in ends):
+        if not kept or begin in marks.nohups or _any_between(marks.all_ends, kept[-1] - 1, begin):
             kept.append(begin)
         elif begin in certain and kept[-1] not in certain:
             kept[-1] = begin
@@ -126,6 +129,7 @@ def _once(begins: list[int], certain: set[int], marks: _Marks) -> list[int]:
 def _marks(parts: Iterable[bytes]) -> _Marks:
     marks = _Marks([], [], [], [])
     head: list[tuple[re.Pattern[bytes], bytes]] | None = None
+    often = Counter[int]()
     before = 0  # lines
     for part in parts:
         part = part.replace(b"\r\n", b"\n")
@@ -136,11 +140,14 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
         marks.ends_of_processes += lines.of(_END_OF_PROCESS)
         marks.nohups += lines.of(_NOHUP)
         marks.several = marks.several or any(lines.of(_SEVERAL_PROCESSES))
-        marks.heads += [
-            (line, place) for place, (pattern, word) in enumerate(head) if word in part for line in lines.of(pattern)
-        ]
+        for place, (pattern, word) in enumerate(head):
+            if word in part and often[place] <= _OFTEN:
+                found = [(line, place) for line in lines.of(pattern)]
+                often[place] += len(found)
+                marks.heads += found
         before += part.count(b"\n")
-    marks.heads.sort()
+    marks.heads = sorted(one for one in marks.heads if often[one[1]] <= _OFTEN)
+    marks.all_ends = sorted({*marks.ends, *marks.ends_of_processes})
     marks.lines = before
     return marks
 
@@ -179,18 +186,29 @@ def _head(part: bytes) -> list[tuple[bytes, bytes]]:
 
 def _begins(marks: _Marks) -> Iterator[int]:
     """Yield the lines in which a run begins that is not the first."""
-    ends = marks.ends if marks.several else sorted({*marks.ends, *marks.ends_of_processes})
-    places = {place for _, place in marks.heads}
-    began = 0
+    ends = marks.ends if marks.several else marks.all_ends
+    alone = len({place for _, place in marks.heads}) == 1
+    began, since = 0, Counter[int]()  # how often each first line came since then
     for spot, (line, place) in enumerate(marks.heads):
-        if place >= _FIRST or not any(began < end < line for end in ends):
-            continue
-        with_it = {other for number, other in marks.heads[spot:] if number - line <= _NEAR}
-        alone = len(places) == 1
-        repeated = not marks.several and sum(began <= number < line and other == place for number, other in marks.heads)
-        if (len(with_it) > 1 or alone) and repeated in (False, 1):
+        after_end = _any_between(ends, began, line)
+        once = marks.several or since[place] <= 1  # what one process prints again and again is no start
+        if place < _FIRST and after_end and once and (alone or _another_near(marks.heads, spot)):
             yield line
             began = line
+            since.clear()
+        since[place] += 1
+
+
+def _another_near(heads: list[tuple[int, int]], spot: int) -> bool:
+    """Whether another first line of the file follows soon."""
+    line, place = heads[spot]
+    near = itertools.takewhile(lambda one: one[0] - line <= _NEAR, itertools.islice(heads, spot, None))
+    return any(other != place for _, other in near)
+
+
+def _any_between(ends: list[int], first: int, last: int) -> bool:
+    """Whether one of these lines, which are in order, is between two others."""
+    return bisect.bisect_right(ends, first) < bisect.bisect_left(ends, last)
 
 
 def _after_ends(marks: _Marks) -> Iterator[int]:

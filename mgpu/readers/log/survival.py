@@ -25,6 +25,7 @@ _LINES_OF_RESTART = 200  # between a launcher's report of a restart and the last
 _LAST_LINES = 10  # that a rank and its launcher print after what a rank says before it waits
 _TIMES_OF_STEPS = 5
 _LINES_AFTER_WARNING = 3
+_LONG_AFTER = 200  # lines: the program did much after what it said
 _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
 _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
@@ -135,7 +136,7 @@ def _how(one: Found, course: Course) -> Survived:
         return Survived.SURELY
     if one.warned and course.lines - one.line >= _LINES_AFTER_WARNING:
         return Survived.PROBABLY
-    if one.by_program and course.lines - one.line > _WHOLE_LOG:
+    if one.by_program and course.lines - one.line > _LONG_AFTER:
         return Survived.PROBABLY
     if one.times >= _TIMES_OF_STEPS and one.root and not one.raised:
         steps = sum(one.first < step.line < one.line for step in course.steps)
