@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mgpu.errors import clip
 from mgpu.report import findings
 from mgpu.report.screen import Line, Screen, Style, columned, labelled
 from mgpu.secrets_masking import masked
@@ -346,7 +347,7 @@ def _without_cause(log: Log, signatures: int, screen: Screen) -> list[Line]:
     for one in [one for one in log.seen if one.survived][:_SURVIVED_SHOWN]:
         often = f" ({one.times} times)" if one.times > 1 else ""
         text = f"{_name(one.file)}:{one.line}: {' '.join(one.text.split())}"
-        lines += row(screen, "Went on after", f"{text[:_SURVIVED_CHARS]}{often}")
+        lines += row(screen, "Went on after", f"{clip(text, _SURVIVED_CHARS)}{often}")
     return lines
 
 
