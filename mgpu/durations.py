@@ -1,4 +1,4 @@
-"""How are times and durations written for people? "3 h ago", "2 h 14 min"."""
+"""How are times stored, and their ages written for people? "3 h ago"."""
 
 from __future__ import annotations
 
@@ -9,17 +9,6 @@ def now(*, fine: bool = False) -> str:
     """The current time as it is stored in files: ISO, UTC, in seconds, or with `fine` in milliseconds."""
     iso = datetime.now(timezone.utc).isoformat(timespec="milliseconds" if fine else "seconds")
     return iso.replace("+00:00", "Z")
-
-
-def duration_text(seconds: float) -> str:
-    """Format a duration in seconds: "41 s", "3 min 20 s", "2 h 14 min"."""
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    minutes, whole = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {whole} s"
-    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def seconds_between(start: str, end: str) -> float | None:

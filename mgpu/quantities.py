@@ -72,6 +72,17 @@ def rate_text(rate: float) -> str:
     return f"{rate:.3g}"
 
 
+def duration_text(seconds: float) -> str:
+    """Format a duration in seconds: "41 s", "3 min 20 s", "30 min", "2 h 14 min"."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    large, small, names = (*divmod(whole, 60), ("min", "s"))
+    if large >= 60:
+        large, small, names = (*divmod(large, 60), ("h", "min"))
+    return f"{large} {names[0]}" + (f" {small} {names[1]}" if small else "")
+
+
 def gib(size: float, *, tenths: bool = False, grouped: bool = False) -> str:
     """Format bytes: "64 MiB", "503 GiB", KiB below one MiB.
 

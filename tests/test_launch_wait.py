@@ -31,7 +31,7 @@ def start(library: Path, tmp_path: Path) -> subprocess.Popen[str]:
 def first_line(run: subprocess.Popen[str]) -> str:
     assert run.stderr is not None
     line = run.stderr.readline()
-    assert line.startswith("mgpu: waiting up to 1 min 0 s for GPU "), line
+    assert line.startswith("mgpu: waiting up to 1 min for GPU "), line
     return line
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from mgpu import durations, errors
+from mgpu import durations, errors, quantities
 from mgpu.errors import MgpuError
 from mgpu.launch import detached, follow, list_runs, registry, run_entry, stop
 from mgpu.launch.registry import Entry
@@ -539,10 +539,12 @@ def test_what_ends_a_detached_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_moments() -> None:
-    assert [durations.duration_text(seconds) for seconds in (-1, 59.9, 200, 8040)] == [
+    assert [quantities.duration_text(seconds) for seconds in (-1, 59.9, 200, 1800, 7200, 8040)] == [
         "0 s",
         "59 s",
         "3 min 20 s",
+        "30 min",
+        "2 h",
         "2 h 14 min",
     ]
     assert durations.age_text(durations.now()) == "just now"

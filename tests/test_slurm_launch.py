@@ -585,7 +585,7 @@ def test_a_job_that_went_well_without_a_node_says_why(tmp_path: Path) -> None:
     (tmp_path / "preflight-12" / "preflight.json").write_text(json.dumps(found))
     one = record.Record(12, "COMPLETED", nodes="gpu-of-a-long-name-[0001-0002,0004-0009,0011]")
     said = " ".join(told_of(one, output=str(tmp_path / "slurm-12.out")).split())
-    assert "exit 0, 2 h 0 min" in said and "n8: /dev/shm is 1 MiB" in said and "sbatch --exclude=n8" in said
+    assert "exit 0, 2 h" in said and "n8: /dev/shm is 1 MiB" in said and "sbatch --exclude=n8" in said
 
 
 def test_where_stderr_is_full_nothing_goes_to_stdout(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
+from mgpu.quantities import duration_text
 from mgpu.snapshot import Log, SignatureMatch
-
-from ._durations import duration
 
 _TIMES = re.compile(r"\[(?P<gone>(?:\d+:)?\d+:\d\d)<(?P<left>(?:\d+:)?\d+:\d\d|\?)")
 _RATE = re.compile(r"\b(?P<rate>\d+(?:\.\d+)?)(?P<unit>s/|it/s|\w+/s)")
@@ -76,8 +75,8 @@ def log_rank_still_working(log: Log) -> Answer:
     return Problem(
         f"one rank still worked alone: its progress bar was at {step.at:,.0f} of {step.of:,.0f} when the others' "
         f"timeout in {operation or 'a collective'} ended the run",
-        f"The bar began when the others began to wait ({duration(gone)} before), and advanced until the timeout. It "
-        f"needed about {duration(left or 0)} more. Probably nothing hangs, and the network is not the cause.",
+        f"The bar began when the others began to wait ({duration_text(gone)} before), and advanced until the timeout. "
+        f"It needed about {duration_text(left or 0)} more. Probably nothing hangs, and the network is not the cause.",
         (
             Fix(
                 "Give the others more time, if the framework has an option for it.",
@@ -121,7 +120,7 @@ def log_worker_ended_by_timeout(log: Log) -> Answer:
     )
     return Problem(
         f"a collective ({stall.operation}, number {stall.sequence or '?'}) never completed, and after its timeout of "
-        f"{duration(stall.timeout_s or 0)} NCCL's watchdog ended the Ray worker",
+        f"{duration_text(stall.timeout_s or 0)} NCCL's watchdog ended the Ray worker",
         f"The progress bar had run for as long as the timeout when the worker died. {first} That the worker died is a "
         "consequence.",
         (

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
+from mgpu.quantities import duration_text
 from mgpu.snapshot import Log, StalledCollective
-
-from ._durations import duration
 
 _DIST = "https://docs.pytorch.org/docs/stable/distributed.html"
 _FACTOR = 2.0  # of the timeout: a watchdog that runs reports it within seconds
@@ -48,12 +47,13 @@ def log_processes_stood_still(log: Log) -> Answer:
         return Ok("no timeouts that several ranks reported late")
     first = late[0]
     line = next((one for one in log.seen if one.signature == "log_collective_timed_out"), None)
+    limit, ran = first.timeout_s or 0, min(waited)
     return Problem(
-        f"the processes probably stood still for about {duration(min(waited) - (first.timeout_s or 0))}: the ranks "
-        "report a timeout that much too late",
-        f"A collective with a timeout of {duration(first.timeout_s or 0)} had run for {duration(min(waited))} on "
-        f"{len(late)} ranks, equally long on each. NCCL's watchdog checks it every few seconds, so the watchdogs did "
-        f"not run either: {_WHY}. The collective that they name is not the cause.",
+        f"the processes probably stood still for about {duration_text(ran - limit)}: the ranks report a timeout that "
+        "much too late",
+        f"A collective with a timeout of {duration_text(limit)} had run for {duration_text(ran)} on {len(late)} ranks, "
+        "equally long on each. NCCL's watchdog checks it every few seconds, so the watchdogs did not run either: "
+        f"{_WHY}. The collective that they name is not the cause.",
         _FIXES,
         {
             "line": line.text if line else None,
@@ -85,8 +85,8 @@ def log_step_took_long(log: Log) -> Answer:
     if pause is None or lost is None:
         return Ok("no unusually long step before a connection was lost")
     return Problem(
-        f"the connection to another rank was lost after a step of {duration(pause.seconds)}, where "
-        f"{duration(pause.usual_s)} were usual",
+        f"the connection to another rank was lost after a step of {duration_text(pause.seconds)}, where "
+        f"{duration_text(pause.usual_s)} were usual",
         f'Line {pause.line:,} came that late ("{pause.text}"). Probably {_WHY}. The connection broke after that. '
         "Otherwise, the process at the other end exited, and its own log has the reason.",
         (

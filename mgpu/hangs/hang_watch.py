@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
-from mgpu import durations, engine
+from mgpu import engine, quantities
 from mgpu.engine import Outcome, selections
 from mgpu.errors import reason
 from mgpu.hangs import hang_evidence, hang_files
@@ -256,7 +256,7 @@ def texts(outcome: Outcome, hang: Hang) -> list[str]:
     """Return the messages about one finding: what, why, and the fix."""
     problem = outcome.problem
     assert problem is not None
-    quiet = durations.duration_text(hang.quiet_s)
+    quiet = quantities.duration_text(hang.quiet_s)
     first = f"no progress for {quiet}: {problem.title}. {problem.cause} [{outcome.check.id}]"
     fix = problem.fixes[0]
     return [first, f"{fix.text}{f'  {fix.commands[0]}' if fix.commands else ''}"]

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mgpu import probes
-from mgpu.durations import duration_text
 from mgpu.launch.request import Request
 from mgpu.launchers import gpu_selection
 from mgpu.messages import notice
+from mgpu.quantities import duration_text
 from mgpu.report import output
 from mgpu.snapshot import Snapshot, gpu_in_use
 

@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mgpu import durations
+from mgpu import quantities
 from mgpu.launch import gpu_usage
 from mgpu.snapshot import GpuWork, fact_file
 from mgpu.text import counted
@@ -77,4 +77,4 @@ def line(found: Stored | None) -> str:
         for g in found.now
     ]
     many = counted(len(now), "GPU")
-    return f"{', '.join(filter(None, [many, gpu_usage.amounts(now)]))} ({durations.duration_text(age_s(found))} ago)"
+    return f"{', '.join(filter(None, [many, gpu_usage.amounts(now)]))} ({quantities.duration_text(age_s(found))} ago)"

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mgpu import durations, errors
+from mgpu import durations, errors, quantities
 from mgpu.command_line import shell
 from mgpu.launch import gpu_readings_file, list_runs, pace_report, registry
 from mgpu.launch.gpu_readings_file import Now, Stored
@@ -125,7 +125,7 @@ def table(entry: Entry, state: State, screen: report_screen.Screen) -> list[repo
 
 def _duration(entry: Entry) -> str:
     seconds = durations.seconds_between(entry.started, durations.now())
-    return "?" if seconds is None else durations.duration_text(seconds)
+    return "?" if seconds is None else quantities.duration_text(seconds)
 
 
 def _caveats(entry: Entry, found: Stored | None, state: State) -> list[str]:
@@ -138,7 +138,7 @@ def _caveats(entry: Entry, found: Stored | None, state: State) -> list[str]:
     if found.gap is not None:
         return [f"GPU monitoring stopped: {found.gap}"]
     age = gpu_readings_file.age_s(found)
-    return [f"the last reading is {durations.duration_text(age)} old"] if age > gpu_readings_file.OLD_S else []
+    return [f"the last reading is {quantities.duration_text(age)} old"] if age > gpu_readings_file.OLD_S else []
 
 
 def _gpus(

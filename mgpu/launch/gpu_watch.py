@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from mgpu import durations, engine
+from mgpu import engine, quantities
 from mgpu.engine import Outcome, selections
 from mgpu.engine.selections import Selection
 from mgpu.errors import reason
@@ -171,7 +171,7 @@ class Watch:
 
     def _give_up(self, why: str, supervisor: Supervised) -> None:
         """Stop monitoring and record why; the run continues."""
-        self.gap = f"{why} ({durations.duration_text(self.seconds)} after the start)"
+        self.gap = f"{why} ({quantities.duration_text(self.seconds)} after the start)"
         supervisor.note(f"GPU monitoring stopped: {self.gap}")
         self._store()
 
@@ -248,7 +248,7 @@ class Watch:
 
     @property
     def _age(self) -> str:
-        return durations.duration_text(self.seconds).removesuffix(" 0 s")
+        return quantities.duration_text(self.seconds)
 
     def _problems(self, selection: Selection) -> list[Outcome]:
         """Return the problems that the checks find in the last half minute."""

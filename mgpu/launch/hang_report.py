@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mgpu import durations
+from mgpu import quantities
 from mgpu.engine import Outcome
 from mgpu.hangs import hang_watch
 from mgpu.launch.run_json import HangOfRun, RankOfHang
@@ -28,7 +28,7 @@ def one_line(hang: Hang | None) -> str:
     found = first_finding(hang) if hang is not None else None
     if hang is None or found is None or found.problem is None:
         return ""
-    return f"no progress for {durations.duration_text(hang.quiet_s)}: {found.problem.title}  [{found.check.id}]"
+    return f"no progress for {quantities.duration_text(hang.quiet_s)}: {found.problem.title}  [{found.check.id}]"
 
 
 def entry(hang: Hang) -> HangOfRun:
@@ -117,7 +117,7 @@ def _range(ranks: Sequence[HangRank]) -> str:
 
 def _since(ranks: Sequence[HangRank]) -> str:
     known = [rank.step_s for rank in ranks if rank.step_s is not None]
-    return durations.duration_text(min(known)) if known else ""
+    return quantities.duration_text(min(known)) if known else ""
 
 
 def spans(numbers: Iterable[int]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from mgpu import durations, errors, file_reading, files, messages
+from mgpu import durations, errors, file_reading, files, messages, quantities
 from mgpu.command_line import shell
 from mgpu.hangs import hang_files
 from mgpu.launch import gpu_readings_file, hang_report, node_answers, node_ranks, pace_report, registry
@@ -73,7 +73,7 @@ def ending(entry: Entry) -> str:
     if entry.ended is None:
         return ": its supervisor was killed or the machine was restarted, so how the training ended is unknown"
     seconds = durations.seconds_between(entry.started, entry.ended)
-    after = "" if seconds is None else f" after {durations.duration_text(seconds)}"
+    after = "" if seconds is None else f" after {quantities.duration_text(seconds)}"
     code = "exit code unknown" if entry.exit_code is None else f"exit {entry.exit_code}"
     by = f" by {entry.signalled}" if entry.signalled and entry.exit_code != 0 and not entry.timed_out else ""
     return f"{by}{after}, {code}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mgpu import durations, engine, errors, file_reading
+from mgpu import engine, errors, file_reading, quantities
 from mgpu.command_line import from_words
 from mgpu.engine import selections
 from mgpu.errors import MgpuError, reason
@@ -108,7 +108,7 @@ def first_to_fail(folder: Path) -> int | None:
 
 def lines(document: RunDocument, screen: Screen) -> list[Line]:
     """Return the report of a run's end: one line, or the box."""
-    took = durations.duration_text(document["duration_s"])
+    took = quantities.duration_text(document["duration_s"])
     if _is_interruption(document):
         return [
             [("Interrupted", "warn"), (f" after {took} (exit {document['exit_code']}).", "")],

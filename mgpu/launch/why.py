@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mgpu import durations, errors, files
+from mgpu import durations, errors, files, quantities
 from mgpu.errors import MgpuError
 from mgpu.hangs import hang_evidence, hang_files
 from mgpu.hangs.hang_evidence import Inquiry
@@ -332,7 +332,7 @@ def lines(answer: Answer, screen: Screen) -> list[Line]:
     whole = f" of {hang.world}" if hang.world > len(hang.ranks) else ""
     head = f"mgpu: {answer.subject.name}, {counted(len(hang.ranks), 'rank')}{whole}"
     if answer.measured:
-        head += f", last progress {durations.duration_text(hang.quiet_s)} ago"
+        head += f", last progress {quantities.duration_text(hang.quiet_s)} ago"
     shown: list[Line] = [[(head, "bold")], *hang_report.table(hang, screen), []]
     found = hang_report.first_finding(hang)
     if answer.progress:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from mgpu import durations
+from mgpu import quantities
 from mgpu.errors import MgpuError
 from mgpu.launch.hang_follower import JobHangs
 from mgpu.process import signals
@@ -247,7 +247,7 @@ class _Follower:
 
     def _wait_text(self, now: float) -> str:
         waited = now - self.began
-        return f", after {durations.duration_text(waited)}" if waited >= 1 and not self.attached else ""
+        return f", after {quantities.duration_text(waited)}" if waited >= 1 and not self.attached else ""
 
     def _report_waiting(self, found: Record) -> None:
         """Report why the job waits, once for each reason."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mgpu import durations, engine, hostlist
+from mgpu import engine, hostlist, quantities
 from mgpu.command_line import from_words, shell
 from mgpu.engine import root_cause, selections
 from mgpu.launch import hang_report, node_ranks, result_document
@@ -81,7 +81,7 @@ def show(screen: Screen, shown: Sequence[Line]) -> None:
 def lines(document: JobDocument, screen: Screen) -> list[Line]:
     """Return the report of a job's end: one line, or the box."""
     slurm = document["slurm"]
-    took = durations.duration_text(document["duration_s"])
+    took = quantities.duration_text(document["duration_s"])
     where = f"job {slurm['job']}" + (f" on {slurm['nodes']}" if slurm["nodes"] else "")
     if document["exit_code"] == 0:
         shown = _headline("mgpu: finished", f", {where} {slurm['state']}, exit 0, {took}", "ok", screen)
@@ -161,7 +161,7 @@ def stopped_it(preflight: PreflightOfJob, again: str = "sbatch") -> str:
 
 def _word(document: JobDocument, slurm: JobEntry) -> tuple[str, str]:
     """Return how the job ended: a word, and the details."""
-    job, took = f"job {slurm['job']}", durations.duration_text(document["duration_s"])
+    job, took = f"job {slurm['job']}", quantities.duration_text(document["duration_s"])
     where = f" on {slurm['nodes']}" if slurm["nodes"] else ""
     if slurm["left"]:
         return "detached", f": {job} ({slurm['state']}) may still be running; it was cancelled with scancel"

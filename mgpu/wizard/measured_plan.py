@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mgpu import durations
+from mgpu import quantities
 from mgpu.planning import measured, memory, plan
 from mgpu.planning.measured import Room, rate_text, seconds_text
 from mgpu.snapshot import Measurement
@@ -52,7 +52,7 @@ def notes(known: Known | None, answers: Answers, room_bytes: int | None) -> tupl
     if found.cpu:
         return (*texts, "Measured on CPU ranks: nothing is concluded from it for GPUs.")
     if answers.dataset_size and found.samples_per_s:
-        epoch = durations.duration_text(answers.dataset_size / found.samples_per_s)
+        epoch = quantities.duration_text(answers.dataset_size / found.samples_per_s)
         texts.append(f"An epoch of {answers.dataset_size:,} samples takes {epoch} on {counted(found.ranks, 'GPU')}.")
     room = measured.batch_that_fits(found, room_bytes) if room_bytes is not None else None
     return (*texts, *([f"{_room_text(room, found)}, {_ASSUMPTION}."] if room else []))

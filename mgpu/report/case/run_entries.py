@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mgpu import durations
+from mgpu import quantities
 from mgpu.report import failure
 from mgpu.snapshot import SIGNAL_NAMES, EndedRank, Hang, HangRank, Log, Run, Snapshot, Timeline
 
@@ -145,7 +145,7 @@ def headline(snapshot: Snapshot, cause: CauseEntry | None, first: FailedRankEntr
             "light": "unknown",
             "text": "The supervisor of this run disappeared: how the training ended is unknown",
         }
-    after = durations.duration_text(run.seconds)
+    after = quantities.duration_text(run.seconds)
     why = cause["title"] if cause else ""
     if run.going:
         light: Light = "fail" if cause else "ok"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from mgpu.durations import duration_text
-from mgpu.quantities import gib
+from mgpu.quantities import duration_text, gib
 from mgpu.report.page import timeline_drawing
 from mgpu.report.page.machine_drawing import WIDTHS
 from mgpu.report.page.markup import Html, Part, element, joined, table

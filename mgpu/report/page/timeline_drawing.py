@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from mgpu.durations import duration_text
 from mgpu.errors import clip
+from mgpu.quantities import duration_text
 from mgpu.report.page.markup import Html, element, joined
 
 if TYPE_CHECKING:
