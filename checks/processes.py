@@ -234,6 +234,44 @@ def mps_running(leftovers: Leftovers) -> Answer:
     )
 
 
+@check(Severity.WARNING, source="https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html")
+def ray_misses_gpus(leftovers: Leftovers, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
+    """The Ray node on this machine offers fewer GPUs than are visible here.
+
+    Why: Ray counts the GPUs when its node starts. Tasks that ask for more wait forever, or stop with "Total available
+    GPUs 0".
+    More: It was started with a smaller --num-gpus, with CUDA_VISIBLE_DEVICES set to fewer GPUs, in a container without
+    them, or before the driver worked.
+
+    Fix: start the Ray node again, with all GPUs.
+    """
+    nodes = _processes_of_kind(leftovers, "ray")
+    if not nodes:
+        return Ok("Ray does not run here") if leftovers.sees_all_processes else Skip("not all processes are visible")
+    offered = [node.ray_gpus for node in nodes if node.ray_gpus is not None]
+    if len(offered) < len(nodes):
+        return Skip("the command line of Ray's node cannot be read")
+    if any(gpu.mig_mode for gpu in gpus) or visible.mig:
+        return Skip("Ray counts MIG instances, not GPUs")
+    many = sum(offered)
+    if many >= len(visible.gpus):
+        return Ok(f"Ray offers {many:g} GPUs")
+    mine = all(node.mine for node in nodes)
+    again = (
+        Fix(
+            "This ends the Ray jobs on this node. If it joined a cluster, give --address instead of --head.",
+            ("ray status", "ray stop", shell("ray start --head --num-gpus={:number}", len(visible.gpus))),
+        )
+        if mine
+        else Fix("Ask its owner.", (shell("ps -o pid,user,lstart -p {:pid}", nodes[0].pid), "ray status"), who="admin")
+    )
+    return Problem(
+        f"Ray offers {many:g} of the {counted(len(visible.gpus), 'GPU')} that are visible here (pid {_pids(nodes)})",
+        fix=again,
+        evidence={"ray_gpus": many, "visible_gpus": len(visible.gpus)},
+    )
+
+
 @check(Severity.INFO, source="https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/feature-overview.html")
 def profiler_running(leftovers: Leftovers) -> Answer:
     """A profiler runs on this machine.

@@ -189,6 +189,28 @@ def test_services_by_their_names(name: str, kind: str, proc: Proc) -> None:
 
 
 @pytest.mark.parametrize(
+    ("resources", "gpus"),
+    [
+        ("--static_resource_list=node:192.0.2.2,1.0,node:__internal_head__,1.0,CPU,4,GPU,3,memory,157717762", 3.0),
+        ("--static_resource_list=node:192.0.2.2,1.0,CPU,4,memory,157717762", 0.0),
+        ("--static_resource_list=node:192.0.2.2,1.0,GPU,many", None),
+        ("--node_manager_port=0", None),
+    ],
+)
+def test_the_gpus_of_a_ray_node(resources: str, gpus: float | None, tmp_path: Path) -> None:
+    """A process that is named and started like Ray's raylet (ray 2.60)."""
+    program = tmp_path / "raylet"
+    program.symlink_to(sys.executable)
+    waits = [str(program), "-S", "-c", "input()", resources, "--node_id=4711"]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE, cwd="/") as node:
+        while Path(f"/proc/{node.pid}/comm").read_text() != "raylet\n":
+            time.sleep(0.01)
+        found = {process.pid: process for process in ask(shm=str(tmp_path)).processes}
+        node.communicate(b"\n")
+    assert (found[node.pid].kind, found[node.pid].ray_gpus) == ("ray", gpus)
+
+
+@pytest.mark.parametrize(
     ("namespace", "first", "sees_all"),
     [("pid:[4026531836]", True, True), ("pid:[4026532999]", True, False), ("pid:[4026531836]", False, False)],
     ids=["host", "container", "hidepid"],

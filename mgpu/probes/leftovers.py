@@ -19,6 +19,7 @@ _SERVICES = {
     "nv-hostengine": "dcgm",
     "dcgm-exporter": "dcgm",
     "nvidia-persiste": "persistence",
+    "raylet": "ray",
     "nsys": "profiler",
     "nsys-launcher": "profiler",
     "ncu": "profiler",
@@ -161,7 +162,8 @@ class _Machine:
         compiling = False
         for pid, name in self.names():
             if kind := _SERVICES.get(name):
-                found.append(self.describe(pid, name, kind, self.is_mine(pid)))
+                gpus = {"ray_gpus": _ray_gpus(_read(f"{self.proc}/{pid}/cmdline"))} if kind == "ray" else {}
+                found.append(self.describe(pid, name, kind, self.is_mine(pid)) | gpus)
             elif name in _COMPILERS:
                 compiling = compiling or self.is_mine(pid)
             elif name.startswith(_PYTHON) and self.is_mine(pid):
@@ -219,6 +221,21 @@ class _Machine:
 
 def _is_rank(env: dict[str, str]) -> bool:
     return "TORCHELASTIC_RUN_ID" in env or ("MASTER_PORT" in env and ("RANK" in env or "LOCAL_RANK" in env))
+
+
+def _ray_gpus(cmdline: bytes) -> float | None:
+    """Return how many GPUs a raylet offers to Ray's tasks, by its command line: "node:192.0.2.2,1.0,CPU,64,GPU,8".
+
+    Ray counts them once, when its node starts (ray 2.60, services.py, start_raylet).
+    """
+    found = re.search(rb"(?:^|\0)--static_resource_list=([^\0]*)\0", cmdline)
+    if not found:
+        return None
+    parts = found[1].split(b",")
+    try:
+        return float(dict(zip(parts[::2], parts[1::2], strict=False)).get(b"GPU", b"0"))
+    except ValueError:
+        return None
 
 
 def _environment(block: bytes) -> dict[str, str]:

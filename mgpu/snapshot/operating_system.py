@@ -207,12 +207,13 @@ class LeftProcess:
 
     pid: Pid
     name: Text
-    kind: Literal["rank", "zombie", "mps", "profiler", "fabric_manager", "dcgm", "persistence"]
+    kind: Literal["rank", "zombie", "mps", "profiler", "fabric_manager", "dcgm", "persistence", "ray"]
     mine: bool
     age_s: float | None = None
     rank: int | None = None
     port: int | None = None  # MASTER_PORT in its environment
     orphan: bool | None = None  # its parent has exited
+    ray_gpus: float | None = None  # of Ray's node process: how many GPUs its tasks can get
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ def old_rank(pid: int = 4711, orphan: bool | None = True) -> LeftProcess:
 MPS = LeftProcess(99, "nvidia-cuda-mps", "mps", False)
 NSYS = LeftProcess(98, "nsys", "profiler", False)
 DCGM = LeftProcess(97, "nv-hostengine", "dcgm", False)
+RAY = LeftProcess(95, "raylet", "ray", True, 7200.0, ray_gpus=4.0)
 ZOMBIE = LeftProcess(96, "python", "zombie", True)
 ON_NFS = storage(folder("extensions", "/home/ada/.cache/torch_extensions", filesystem="nfs4"))
 TINY = system(shm_total_bytes=64 * MIB, shm_free_bytes=54 * MIB)
@@ -122,6 +123,21 @@ CASES = (
         leftovers=leftovers(processes=(MPS,))),
     well("mps_running", "MPS does not run here"),
     skips("mps_running", "not all processes", leftovers=leftovers(sees_all_processes=False)),
+    # ray_misses_gpus: Ray counts the GPUs once, when its node starts
+    warns("ray_misses_gpus", "Ray offers 4 of the 8 GPUs that are visible here (pid 95)",
+        "ray start --head --num-gpus=8", leftovers=leftovers(processes=(RAY,)), gpus=gpus(8), visible=seen(*range(8))),
+    warns("ray_misses_gpus", "Ray offers 0 of the 1 GPU", "ray stop",
+        leftovers=leftovers(processes=(replace(RAY, ray_gpus=0.0),)), gpus=gpus(1), visible=seen(0)),
+    warns("ray_misses_gpus", "Ray offers 4 of the 8 GPUs", "ps -o pid,user,lstart -p 95",
+        leftovers=leftovers(processes=(replace(RAY, mine=False),)), gpus=gpus(8), visible=seen(*range(8))),
+    well("ray_misses_gpus", "Ray offers 4 GPUs",
+        leftovers=leftovers(processes=(RAY,)), gpus=gpus(8), visible=seen(4, 5)),
+    well("ray_misses_gpus", "Ray offers 8 GPUs",
+        leftovers=leftovers(processes=(RAY, replace(RAY, pid=96))), gpus=gpus(8), visible=seen(*range(8))),
+    well("ray_misses_gpus", "Ray does not run here", leftovers=leftovers()),
+    skips("ray_misses_gpus", "cannot be read", leftovers=leftovers(processes=(replace(RAY, ray_gpus=None),))),
+    skips("ray_misses_gpus", "not all processes", leftovers=leftovers(sees_all_processes=False)),
+    skips("ray_misses_gpus", "MIG", leftovers=leftovers(processes=(RAY,)), gpus=gpus(1, mig_mode=True)),
     # profiler_running
     informs("profiler_running", "a profiler runs here: nsys (pid 98)", "-p 98", leftovers=leftovers(processes=(NSYS,))),
     well("profiler_running", "no profiler here (only nv-hostengine, which is fine)",
