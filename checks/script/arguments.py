@@ -168,6 +168,26 @@ def script_fsdp2_prepared_apart(script: Script, config: Config) -> Answer:
     section = config.values.get("fsdp_config")
     if config.distributed_type != "FSDP" or not isinstance(section, dict) or str(section.get("fsdp_version")) != "2":
         return Ok("the config does not enable FSDP 2")
+    return _prepared_apart(script, config.path)
+
+
+@check(Severity.WARNING, source="https://huggingface.co/docs/accelerate/main/en/concept_guides/fsdp1_vs_fsdp2")
+def script_fsdp2_plugin_prepared_apart(script: Script) -> Answer:
+    """The model and its optimizer are prepared in two calls, but the script's own plugin enables FSDP 2.
+
+    Why: FSDP 2 replaces the model's parameters, and accelerate must give the new ones to the optimizer. It stops with
+    ValueError: "When using FSDP2, a model and optimizer must be passed together to `Accelerator.prepare()`".
+
+    Fix: Pass both to one call of accelerator.prepare.
+    """
+    plugins = reached_calls(script, r"accelerate\.(?:\w+\.)*FullyShardedDataParallelPlugin")
+    if not any(plugin.keywords.get("fsdp_version") == "2" for plugin in plugins):
+        return Ok("the script does not enable FSDP 2 itself")
+    return _prepared_apart(script, None)
+
+
+def _prepared_apart(script: Script, config: str | None) -> Answer:
+    """Answer for a script that trains with FSDP 2."""
     preparing = reached_calls(script, r"accelerate\.Accelerator\(\)\.prepare")
     if any(unpacks(call) for call in preparing):
         return Ok("what is prepared is not visible")
@@ -188,7 +208,7 @@ def script_fsdp2_prepared_apart(script: Script, config: Config) -> Answer:
         call,
         f"{name} is prepared without {model}, which FSDP 2 does not allow",
         commands(python("{:dotted}, {:dotted} = accelerator.prepare({:dotted}, {:dotted})", model, name, model, name)),
-        config=config.path,
+        config=config,
     )
 
 

@@ -88,6 +88,15 @@ optimizer = torch.optim.AdamW(model.parameters())
 accelerator.prepare({})
 optimizer = accelerator.prepare({})
 """
+PLUGIN = """\
+import torch
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
+accelerator = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version={}))
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.AdamW(model.parameters())
+accelerator.prepare({})
+optimizer = accelerator.prepare({})
+"""
 SPLITS = """\
 import torch
 from accelerate import Accelerator
@@ -197,6 +206,13 @@ CASES = (
         script=read(APART.format("model, optimizer", "loader")), config=FSDP2),
     well("script_fsdp2_prepared_apart", "does not enable FSDP 2", script=read(APART.format("model", "optimizer"))),
     well("script_fsdp2_prepared_apart", "not visible", script=read(APART.format("*all", "optimizer")), config=FSDP2),
+    warns("script_fsdp2_plugin_prepared_apart", "optimizer is prepared without model", "prepare(model, optimizer)",
+        at=(7, 13), script=read(PLUGIN.format(2, "model", "optimizer"))),
+    well("script_fsdp2_plugin_prepared_apart", "none of an optimizer without its model",
+        script=read(PLUGIN.format(2, "model, optimizer", "loader"))),
+    well("script_fsdp2_plugin_prepared_apart", "does not enable FSDP 2 itself",
+        script=read(PLUGIN.format(1, "model", "optimizer"))),
+    well("script_fsdp2_plugin_prepared_apart", "not visible", script=read(PLUGIN.format(2, "*all", "optimizer"))),
     warns("script_batch_not_divisible", "batch_size=6 is not a multiple of 4 ranks", "such as 8",
         script=read(SPLITS.format(6)), config=FOUR),
     well("script_batch_not_divisible", "1 prepared DataLoader", script=read(SPLITS.format(8)), config=FOUR),
