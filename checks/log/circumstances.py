@@ -13,6 +13,12 @@ def _row(name: str, pattern: str, samples: tuple[str, ...], source: str) -> Row:
     return Row(name, "context", "script", pattern, samples, "", "", Fix("No action needed.", ()), source)
 
 
+_TRAINING_LOSS = (
+    r"(?i)(?<![\w.-])(?<!\bval )(?<!\bvalid )(?<!\bvalidation )(?<!\btest )(?<!\beval )(?<!\bdev )"
+    r"(?:(?:train(?:ing)?|total|avg|average|mean|running|epoch|batch|final|overall)[ _-])?"
+    r"(?:loss|cost)(?:_(?:train|total|avg|mean))?['\"]?\s{0,3}[:=]?\s{0,6}(?:tensor\()?['\"]?"
+)
+
 # fmt: off
 ROWS = (
     _row("multimodal_model",
@@ -320,6 +326,16 @@ ROWS = (
     _row("loss_logged", r"\bloss['\"]?\s?[:= ]\s?['\"]?-?\d+\.\d",
          ("{'loss': 1.4121, 'grad_norm': 1.2, 'learning_rate': 0.0, 'epoch': 0.0}", "19% step: 5700 loss: 0.028"),
          "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"),
+    # The loss of the training as programs print it; neither parts of it (aux_loss) nor the loss of a validation.
+    _row("training_loss_nan",
+         _TRAINING_LOSS + r"(?<=[:=('\" ])[-+]?nan(?!\s+(?:guard|check|count|value|error|detect)\w*\b)"
+         r"(?=\s*[^\w\s]|\s*$|\s\s|(?:\s\w+){1,3}\s?[:=]?\s?[-\d])",
+         ("epoch 3 cost=nan acc=0.1", "Epoch [3/90], Loss: nan, lr 0.001", "step 7: loss tensor(nan, device='cuda:0')"),
+         "https://docs.pytorch.org/docs/stable/generated/torch.isnan.html"),
+    _row("training_loss_finite", _TRAINING_LOSS + r"[-+]?\d",
+         ("epoch 3 cost=0.41 acc=0.1", "Epoch [3/90], Loss: 4.1e-1, lr 0.001",
+          "step 7: loss tensor(0.2, device='cuda:0')"),
+         "https://docs.pytorch.org/docs/stable/generated/torch.isnan.html"),
     _row("evaluation_not_finite", r"['\"]eval_loss['\"]: ['\"]?(?:nan|NaN)\b",
          ("{'eval_loss': nan, 'eval_runtime': 17.1, 'epoch': 1.0}",),
          "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"),

@@ -10,6 +10,7 @@ from mgpu.snapshot import Circumstance, Log
 _LEAST = 5  # steps in a row; the first ones are normal with fp16, until the loss scale fits
 _LEAST_LATE, _LATE = 2, 20  # if they are logged rarely: the scale fits after about as many steps
 
+_LEAST_LOSSES = 3  # a step or two can be skipped, and are
 _LEAST_EVALUATIONS, _LEAST_SKIPPED = 2, 3  # reports; DeepSpeed's are 10 steps apart
 _LEAST_MASKED, _MASKED_SHARE = 2, 0.1  # of the log's lines: a few such samples are usual in a run that works
 _NAME = re.compile(r"\b(?P<name>[A-Za-z_]\w+): nan=True")
@@ -127,6 +128,49 @@ def log_all_steps_skipped(log: Log) -> Answer:
         ),
         {"line": skipped.text, "times": skipped.times},
         place=Place(skipped.file, skipped.line),
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.pytorch.org/docs/stable/generated/torch.isnan.html",
+    role="secondary",
+    kind="script",
+    because_of=("log_tensor_not_finite", "log_samples_masked"),
+)
+def log_loss_stays_nan(log: Log) -> Answer:
+    """The training loss is NaN from some step on until the log ends, and the program went on without an error.
+
+    Why: Once the weights have NaN values, every later loss is NaN: nothing is learned any more, and the checkpoints
+    that are saved from then on are not usable. A loss that is NaN from the first step comes from the data, the
+    initial weights or fp16.
+
+    Fix: Continue from the last checkpoint before it, with a lower learning rate, clipped gradients, or in bf16.
+    """
+    lost, finite = _shown(log, "training_loss_nan"), _shown(log, "training_loss_finite")
+    if lost is None or lost.times < _LEAST_LOSSES or (finite is not None and finite.last > lost.line):
+        return Ok("no training loss that is NaN until the end")
+    if any(one.signature == "log_loss_is_nan" and not one.survived for one in log.seen):
+        return Ok("log_loss_is_nan")
+    since = f"the last {lost.times} times, from line {lost.line:,} on" if finite else f"all {lost.times} times"
+    return Problem(
+        f"the training loss is NaN {since}{'' if finite else ', from the start'}: the model no longer learns",
+        "The weights have NaN values by then, and every later loss is NaN. The learning rate is too high, a step "
+        "divided by zero or took the logarithm or root of 0, fp16 overflowed, or a batch was empty or had NaN in it. "
+        "Checkpoints from then on are not usable."
+        if finite
+        else "No loss is a number, also not the first one: the data or the labels have NaN, the initial or loaded "
+        "weights do, fp16 overflows, or the loss itself divides by zero (an empty batch, a mask without entries).",
+        (
+            Fix("Find the first operation with NaN.", ("torch.autograd.set_detect_anomaly(True)",)),
+            Fix("Look for NaN in the data.", ("assert torch.isfinite(batch).all()",)),
+            Fix(
+                "Lower the learning rate, and clip the gradients.",
+                ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",),
+            ),
+        ),
+        {"line": lost.text, "times": lost.times},
+        place=Place(lost.file, lost.line),
     )
 
 

@@ -81,7 +81,8 @@ ROWS = (
         cases=(_OF_ARRAYS_IN_BACKWARD, _OF_ARRAYS, _IN_BACKWARD)),
     Row("log_loss_is_nan", "secondary", "script",
         r"'loss': nan\b|'loss': 'nan'|\"loss\": NaN\b|(?<![\w.])(?:total_|train_|training_)?loss=nan\b|"
-        r"(?<![\w.])loss: nan\b|\|\| (?:[\w-]+ ){0,3}Loss: nan (?=\|\|)|"
+        r"(?<![\w.])(?<!\bval )(?<!\btest )(?<!\bvalid )(?<!\beval )(?<!\bvalidation )loss: nan\b|"
+        r"\|\| (?:[\w-]+ ){0,3}Loss: nan (?=\|\|)|"
         r"(?<!finite )\bloss nan(?=\s*(?:[,;|]\s*(?!skip)|$))|"
         r"'loss': 0\.0, 'grad_norm': nan\b|'loss': '0', 'grad_norm': 'nan'",
         ("{'loss': nan, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 0.1}",
