@@ -49,6 +49,7 @@ _HOSTS = (
     re.compile(r"[Cc]ould not resolve hostname (?P<name>[\w.-]+)"),
     re.compile(r"hostname (?P<name>[\w.-]+) not (?:known|found)"),
 )
+_SCRIPT = re.compile(r"(?<![\w./-])train\.py(?![\w.])")
 # What a command of a fix contains: what replaces it, and the messages that have the name.
 _FILLED = (
     ("hf download ORG/MODEL", "hf download {name:id}", _MODELS),
@@ -74,3 +75,8 @@ def fill_names(command: str, message: str) -> str:
     if found and (named := python("load_dataset('{:id}',", found["name"])):
         command = command.replace("load_dataset(NAME,", named)
     return command
+
+
+def name_script(command: str, target: str) -> str:
+    """Return the command of a fix for another script than train.py. `target`: shell words that start it."""
+    return _SCRIPT.sub(lambda _: target, command)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mgpu.doctor import run
+from mgpu.doctor.request import Request
 from mgpu.engine import root_cause
 from mgpu.message_names import fill_names
 from mgpu.readers.log import read
@@ -74,3 +76,22 @@ def test_the_fix_of_a_log(tmp_path: Path) -> None:
     first = root_cause.find_cause(read.read_logs([path]), None).first
     assert first is not None and first.outcome.problem is not None
     assert [command for fix in first.outcome.problem.fixes for command in fix.commands] == ["ls -ld /data/model"]
+
+
+def test_commands_start_the_script_of_the_log(tmp_path: Path) -> None:
+    """Also if train.py is a part of another name, and only a script: a module of a package is started differently."""
+    frames = [
+        '  File "/srv/x/{}", line 9, in <module>\n    main()\n',
+        '  File "/srv/x/model.py", line 41, in main\n    loss.backward()\n',
+    ]
+    error = "RuntimeError: CUDA error: device-side assert triggered\n"
+    for name, started in (
+        ("fine tune.py", "train.py"),
+        ("finetune.py", "finetune.py"),
+        ("lib/python3.11/site-packages/trl/cli.py", "train.py"),
+    ):
+        path = tmp_path / "run.log"
+        path.write_text("Traceback (most recent call last):\n" + "".join(frames).format(name) + error)
+        found = run.examine(Request(log=(str(path),)))
+        commands = [c for o in found.outcomes if o.problem for fix in o.problem.fixes for c in fix.commands]
+        assert f"CUDA_LAUNCH_BLOCKING=1 mgpu launch {started}" in commands

@@ -42,7 +42,7 @@ def _of_devices(groups: Mapping[str, str], raised: UncaughtException | None) -> 
 _ARCH = Fix("Build extensions for this GPU.",
             ("python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())'",
              "mgpu doctor --only torch_lacks_gpu_kernels"))
-_FIND_KERNEL = Fix("Find the call: the traceback then stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch t.py",))
+_FIND_KERNEL = Fix("Find the call: the traceback then stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch train.py",))
 
 ROWS = (
     Row("log_index_out_of_range", "root", "script",

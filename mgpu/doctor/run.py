@@ -286,6 +286,10 @@ def _judge(
         which = "they need --deep, --config or another input" if checks else "--skip excludes all of them"
         raise MgpuError(f"none of the selected checks can run: {which}", errors.USAGE)
     outcomes = waiving.waive(engine.judge(shown, selections.DOCTOR, checks), shown.local_rules)
+    if shown.log is not None:
+        from mgpu.doctor import script_of_log
+
+        outcomes = script_of_log.with_its_script(outcomes, shown.log)
     verdict = verdicts.of_machine(outcomes, shown)
     code = verdicts.doctor_code(request.exit_style, verdict, outcomes, strict=request.strict)
     changes, since = _changes(before, shown)

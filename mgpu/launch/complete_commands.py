@@ -11,12 +11,12 @@ from mgpu.engine.outcome import Outcome, with_commands
 from mgpu.launch import result_document
 from mgpu.launch.request import Request
 from mgpu.launchers import line_port
+from mgpu.message_names import name_script
 from mgpu.secrets_masking import masked_argv
 
 _OPEN = re.compile(r"mgpu launch (?P<options>--.*) \.\.\.")  # "mgpu launch --port auto ..."
 _OF_A_LINE = re.compile(r"mgpu launch (?P<options>--\S+(?: [^-\s]\S*)?) (?:\.\.\.|train\.py)")
 _OF_THE_LINE = ("--gpus", "--launcher", "--config", "--node-rank")
-_SCRIPT = re.compile(r"(?<![\w./-])train\.py(?![\w.])")
 _ONLY_A_FILE = re.compile(r"(?:--script|-m py_compile) train\.py")  # `-m MODULE` is not possible there
 
 
@@ -35,7 +35,7 @@ def complete(command: str, request: Request) -> str:
     breaks_quotes = target == "" or (shlex.quote(name) != name and ("'" in command or '"' in command))
     if not name or breaks_quotes or (module and _ONLY_A_FILE.search(command)):
         return command
-    return _SCRIPT.sub(lambda _: target, command)
+    return name_script(command, target)
 
 
 def _for_line(options: Sequence[str], request: Request, *, alone: bool) -> str:
