@@ -223,6 +223,10 @@ ROWS = (
     _row("network_channels", r"NCCL INFO Channel \d+(?:/\d+)? : .* via NET/",
          ("node1:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/Socket/0",),
          "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"),
+    _row("network_within_node",  # "rank[GPU]": rank 3 on GPU 3 and rank 0 on GPU 0 are on one node
+         r"NCCL INFO Channel \d+(?:/\d+)? : (?P<sends>\d+)\[(?P=sends)\] -> (?P<gets>\d+)\[(?P=gets)\] .*via NET/",
+         ("node1:1:2 [0] NCCL INFO Channel 00/0 : 3[3] -> 0[0] [receive] via NET/IB/1/GDRDMA",),
+         "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-p2p-level"),
     _row("bridge_interface",
          r"NCCL INFO (?:Bootstrap ?:|NET/Socket :) [Uu]sing (?:\[\d\])?(?:docker\d|br-[0-9a-f]{12}|virbr\d|veth\w+|"
          r"lxdbr\d|cni\d|flannel\S*?):",
