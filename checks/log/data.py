@@ -6,7 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import either, said, within
-from ._path_cases import NOT_A_FOLDER, PATHS
+from ._path_cases import LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, PATHS
 
 _DATA = "https://pytorch.org/docs/stable/data.html"
 _SHARING = "https://pytorch.org/docs/stable/multiprocessing.html"
@@ -232,7 +232,7 @@ ROWS = (
             ("with accelerator.main_process_first():", "os.makedirs(path, exist_ok=True)",
              "mgpu doctor --script train.py")),
         "https://github.com/huggingface/accelerate/blob/main/docs/source/concept_guides/deferring_execution.md",
-        cases=(NOT_A_FOLDER,)),
+        cases=(NOT_A_FOLDER, LEFT_BY_EARLIER_RUN)),
     Row("log_dataset_smaller_than_ranks", "root", "script",
         r"assert len\(indices\) == self\.total_size|Number of indices \(\d+\) does not match total_size",
         ("    assert len(indices) == self.total_size",
