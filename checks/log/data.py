@@ -250,12 +250,9 @@ ROWS = (
         Fix("Count the samples on each rank.", ("ls DATA | head",)),
         "https://github.com/pytorch/pytorch/blob/main/torch/utils/data/sampler.py"),
     Row("log_samples_of_different_size", "root", "script", r"stack expects each tensor to be equal size|"
-        r"each element in list of batch should be of equal size|Trying to resize storage that is not resizable|"
-        r"Unable to create tensor, you should probably activate truncation",
+        r"each element in list of batch should be of equal size|Trying to resize storage that is not resizable",
         ("RuntimeError: stack expects each tensor to be equal size, but got [3, 224, 224] at entry 0 and [1, 224, 224] "
-         "at entry 1", "ValueError: Unable to create tensor, you should probably activate truncation and/or padding "
-                       "with "
-         "'padding=True' 'truncation=True' to have batched tensors with the same length."),
+         "at entry 1",),
         "samples of different sizes cannot be stacked into a batch",
         "The default collate function only stacks.",
         Fix("Pad or resize in a collate function.",
