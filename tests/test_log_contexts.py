@@ -268,3 +268,12 @@ def test_the_end_of_a_run(name: str, tmp_path: Path) -> None:
 def test_a_line_that_a_row_does_not_explain(row: str, line: str) -> None:
     (known,) = (one for one in row_matching.signature_rows() if one.id == row)
     assert re.search(known.pattern, line) is None
+
+
+@pytest.mark.parametrize(
+    ("channel", "within"), [("3[3] -> 0[0]", True), ("8[0] -> 0[0]", False), ("1[0] -> 0[0]", False)]
+)
+def test_gpus_of_one_node_that_use_the_network(channel: str, within: bool, tmp_path: Path) -> None:
+    text = f"n1:1:2 [0] NCCL INFO Channel 00/0 : {channel} [receive] via NET/IB/1/GDRDMA\n"
+    names = {one.name for one in log_of(f"{text}{TIMEOUTS.replace('81230', '1')}", tmp_path).shows}
+    assert "network_channels" in names and ("network_within_node" in names) == within

@@ -26,6 +26,7 @@
 * hub: could models or data not be fetched?
 * data, paths, dataset_library, streams_and_trackers: did reading the data, the library that prepares it, or a tracker
   fail? Was a path wrong?
+* batches: did a collator or a function of torch get text, lists or None in place of tensors?
 * pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
 * wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
   DeepSpeed and its precision?
@@ -45,7 +46,7 @@
 * deepspeed_runs, deepspeed_checks, megatron_runs, megatron_setup, dtensors, optimizing: what did these say, and torch's
   sharded tensors and optimizers?
 * recomputation: did a checkpointed layer compute something else the second time?
-* dataset_columns: does a trainer read a column that the dataset does not have?
+* dataset_columns: does a trainer read a column that the dataset does not have, or the script a split?
 * own_code: did the script's own code fail in a way that its line explains?
 * package_faults, framework_mistakes: did a package fail in its own code, or packages among themselves?
 * commands, shell_scripts: did the shell, a command line's parser or a container tool end the run at its start?
@@ -70,13 +71,14 @@ ORDER: tuple[str, ...] = (
     "windows", "gpu_code", "inference", "inference_setup", "ray_cluster", "rollouts", "ray_setup", "reinforcement",
     "verl_settings", "lightning", "more_trainers", "config_files", "versions", "models", "pretrained", "adapters",
     "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling", "kernels", "building",
-    "generated_code", "hub", "data", "paths", "dataset_library", "streams_and_trackers", "wrapping", "sharding",
-    "model_placement", "assertions", "mesh", "dtensors", "training", "trainer", "trainer_options", "parallel_options",
-    "preference_training", "fine_tuners", "lightning_runs", "zero", "deepspeed_runs", "deepspeed_checks",
-    "megatron_runs", "megatron_setup", "optimizing", "recomputation", "precision", "tensors", "autograd", "saved_files",
-    "collectives", "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting",
-    "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "still_working", "stood_still", "after_end",
-    "printed_stacks", "not_finite", "own_message", "cut_tracebacks", "commands", "shell_scripts", "dataset_columns",
-    "own_code", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
+    "generated_code", "hub", "data", "batches", "paths", "dataset_library", "streams_and_trackers", "wrapping",
+    "sharding", "model_placement", "assertions", "mesh", "dtensors", "training", "trainer", "trainer_options",
+    "parallel_options", "preference_training", "fine_tuners", "lightning_runs", "zero", "deepspeed_runs",
+    "deepspeed_checks", "megatron_runs", "megatron_setup", "optimizing", "recomputation", "precision", "tensors",
+    "autograd", "saved_files", "collectives", "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi",
+    "expert_parallel", "meeting", "addresses", "settings", "waiting", "stalled", "diverged", "lone_work",
+    "still_working", "stood_still", "after_end", "printed_stacks", "not_finite", "own_message", "cut_tracebacks",
+    "commands", "shell_scripts", "dataset_columns", "own_code", "package_faults", "framework_mistakes", "refused",
+    "between_packages", "exceptions",
 )
 # fmt: on

@@ -146,6 +146,13 @@ def several_ranks(log: Log, raised: UncaughtException | None) -> bool:
     return any(rank > 0 for rank in log.ranks) or bool(log.fallen) or any(launched.search(one.text) for one in log.seen)
 
 
+def raised_alone(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether one process raised the exception, once: no rank's prefix, and no launcher reports a rank that failed."""
+    if raised is None or raised.times > 1 or raised.ranks:
+        return False
+    return not log.fallen and not any(one.of_launcher for one in log.raised)
+
+
 def waits(log: Log) -> list[SignatureMatch]:
     """Return the lines in which ranks report that they waited without success, if the run did not survive it."""
     return [one for one in log.seen if one.signature in _WAITED and not one.survived]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import own_line, said, within
+from ._circumstances import line_of, own_line, raised_alone, said, within
 
 _OPEN = (
     'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    cfg = read(path)\n'
@@ -21,6 +23,8 @@ _STATE = (
     r"[\w-]*model_states\.pt|dataloader\w*\.(?:pt|json)|common\.pt|metadata\.json)'"
 )
 
+_in_path = partial(line_of, "log_file_missing")  # an exception after it can have other quotes
+
 # fmt: off
 NOT_A_FOLDER = Case(
     own_line(r"\bmakedirs\(.*exist_ok ?= ?True|\bmkdir\(.*exist_ok ?= ?True"),
@@ -34,22 +38,33 @@ NOT_A_FOLDER = Case(
     "    os.makedirs(out, exist_ok=True)\n  File \"<frozen os>\", line 225, in makedirs\n"
     "FileExistsError: [Errno 17] File exists: 'out/step_10'",
     "https://docs.python.org/3/library/os.html#os.makedirs")
+LEFT_BY_EARLIER_RUN = Case(
+    raised_alone,
+    "a folder or file that the run creates exists already, probably from an earlier run",
+    "Programs that must not mix their output with an older one create it without exist_ok (os.mkdir, Path.mkdir). One "
+    "process raised it once, so it is probably not two processes of this run that created it at the same time.",
+    (Fix("See what it is. Move it away, or give the run another output folder.", ("ls -ld PATH",)),
+     Fix("If the run may write into it, allow that where it is created.",
+         ("os.makedirs(path, exist_ok=True)", "Path(path).mkdir(parents=True, exist_ok=True)"))),
+    'Traceback (most recent call last):\n  File "/home/user/collect.py", line 12, in main\n'
+    "    os.mkdir(out)\nFileExistsError: [Errno 17] File exists: 'out/data'",
+    "https://docs.python.org/3/library/os.html#os.mkdir")
 PATHS = (
-    Case(said(r"(?i)'[^']*(?:path[/_-]to\b|\byour[_-]|<[\w /.-]+>|change[_-]?me\b|replace[_-](?:me|with|this)\b|"
+    Case(_in_path(r"(?i)'[^']*(?:path[/_-]to\b|\byour[_-]|<[\w /.-]+>|change[_-]?me\b|replace[_-](?:me|with|this)\b|"
               r"\bplaceholder\b|\btodo\b|/xxx+\b|\[your)"),
          "the path is a placeholder of an example, not a real one: {path}",
          "The job script, the config or the command line was copied, and this value was not filled in. All ranks fail "
          "in the same way.",
          Fix("Put the real path in its place.", ("grep -rn {path:path} .",)),
          _OPEN.format(file="settings.py", function="load", path="/data/path/to/config.json"), _PYTHON),
-    Case(said(r"'(?:[^'/]*/)*(?:None|null|undefined)(?:/[^']*)?'"),
+    Case(_in_path(r"'(?:[^'/]*/)*(?:None|null|undefined)(?:/[^']*)?'"),
          "the path is made of an option that is not set: {path}",
          "A value that is None became text. The option is missing on the command line or in the config, or has another "
          "name there.",
          Fix("Set the option that this path comes from, and let the script stop early if it is empty.",
              ("python train.py --help | grep -iE 'path|dir|file'",)),
          _OPEN.format(file="settings.py", function="load", path="None/train.json"), _PYTHON),
-    Case(said(r"'(?:~[^']*|[^']*\$\{?\w+\}?[^']*|[^']*\{\w*\}[^']*)'"),
+    Case(_in_path(r"'(?:~[^']*|[^']*\$\{?\w+\}?[^']*|[^']*\{\w*\}[^']*)'"),
          "the path contains a sign that nothing has replaced: {path}",
          "The shell replaces ~, $NAME and ${{NAME}} only outside of quotes, and Python, YAML and JSON do not replace "
          "them at all. {{name}} is left if an f before the string is missing.",

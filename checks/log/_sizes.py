@@ -16,6 +16,7 @@ OF_HEAD = re.compile(
 _OF_CHECKPOINT = re.compile(r"from checkpoint|between saved|for loaded")
 _ADDED_TOKENS = 2048  # most tokens that people add
 _PADDINGS = (128, 64, 8)
+_MOST_RANKS = 16  # that share a tensor
 _MOST_PARTS = 256  # ranks, heads or samples
 
 
@@ -75,7 +76,7 @@ def _elements(a: int, b: int) -> str:
 
 
 def _parts(times: int) -> str:
+    ranks = f"a split over {times} ranks (tensor or sequence parallelism), " if times <= _MOST_RANKS else ""
     return (
-        f" One is exactly {times} times the other: a split over {times} ranks (tensor or sequence parallelism), "
-        f"{times} samples, or grouped heads that only one side counts."
+        f" One is exactly {times} times the other: {ranks}{times} samples, or grouped heads that only one side counts."
     )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
+from mgpu.command_line import shell
 from mgpu.signature import Case, Meaning
 from mgpu.snapshot import UncaughtException
 
@@ -34,6 +35,28 @@ def at_loopback(groups: Mapping[str, str], raised: UncaughtException | None) -> 
             Fix("One node: read rank 0's own output first.", ("mgpu doctor --log LOGS...",)),
             Fix("Under Slurm, compare the tasks with the ranks.", ("env | grep -E 'SLURM_NTASKS|WORLD_SIZE'",)),
         ),
+    )
+
+
+def argument_missing(groups: Mapping[str, str], _: UncaughtException | None) -> Meaning | None:
+    """Return the meaning with the program's own name in the commands, and where such programs read their options."""
+    program = groups.get("program", "")
+    if program == "llamafactory-cli":
+        commands = "llamafactory-cli train CONFIG.yaml", "llamafactory-cli train --help"
+    elif program.endswith(".py"):
+        commands = shell("python {:path} CONFIG.yaml", program), shell("python {:path} --help", program)
+    else:
+        return None
+    hint = "The command may also end too early: after a line without a backslash, or at an empty variable."
+    title = f"a required argument of {program} is missing: {groups['argument']}"
+    others = "Add it, and check which others exist."
+    if not re.search(r"--\w+_\w+/--\w+-", groups["argument"]):  # HfArgumentParser prints both forms
+        return Meaning(title, f"Script arguments go after the script. {hint}", (Fix(others, commands[1:]),))
+    return Meaning(
+        title,
+        f"A program that can read its options from a YAML or JSON file does so only if the file is its first argument. "
+        f"{hint}",
+        (Fix("If the options are in a file, pass it as the first argument.", commands[:1]), Fix(others, commands[1:])),
     )
 
 

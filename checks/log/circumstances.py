@@ -229,6 +229,15 @@ ROWS = (
     _row("network_channels", r"NCCL INFO Channel \d+(?:/\d+)? : .* via NET/",
          ("node1:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/Socket/0",),
          "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"),
+    _row("network_within_node",  # "rank[GPU]": rank 3 on GPU 3 and rank 0 on GPU 0 are on one node
+         r"NCCL INFO Channel \d+(?:/\d+)? : (?P<sends>\d+)\[(?P=sends)\] -> (?P<gets>\d+)\[(?P=gets)\] .*via NET/",
+         ("node1:1:2 [0] NCCL INFO Channel 00/0 : 3[3] -> 0[0] [receive] via NET/IB/1/GDRDMA",),
+         "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-p2p-level"),
+    _row("process_manager_silent",
+         r"\bMPIR_pmi_init\(\d+\)|\bPMI_Get_appnum returned|write_line error; fd=\d+ buf=:cmd=",
+         ("MPIR_pmi_init(142)...: PMI_Get_appnum returned -1",
+          "[cli_0]: write_line error; fd=9 buf=:cmd=init pmi_version=1 pmi_subversion=1"),
+         "https://github.com/pmodels/mpich/blob/main/src/pmi/src/pmi_v1.c"),
     _row("bridge_interface",
          r"NCCL INFO (?:Bootstrap ?:|NET/Socket :) [Uu]sing (?:\[\d\])?(?:docker\d|br-[0-9a-f]{12}|virbr\d|veth\w+|"
          r"lxdbr\d|cni\d|flannel\S*?):",

@@ -6,7 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import either, said, within
-from ._path_cases import NOT_A_FOLDER, PATHS
+from ._path_cases import LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, PATHS
 
 _DATA = "https://pytorch.org/docs/stable/data.html"
 _SHARING = "https://pytorch.org/docs/stable/multiprocessing.html"
@@ -232,7 +232,7 @@ ROWS = (
             ("with accelerator.main_process_first():", "os.makedirs(path, exist_ok=True)",
              "mgpu doctor --script train.py")),
         "https://github.com/huggingface/accelerate/blob/main/docs/source/concept_guides/deferring_execution.md",
-        cases=(NOT_A_FOLDER,)),
+        cases=(NOT_A_FOLDER, LEFT_BY_EARLIER_RUN)),
     Row("log_dataset_smaller_than_ranks", "root", "script",
         r"assert len\(indices\) == self\.total_size|Number of indices \(\d+\) does not match total_size",
         ("    assert len(indices) == self.total_size",
@@ -250,12 +250,9 @@ ROWS = (
         Fix("Count the samples on each rank.", ("ls DATA | head",)),
         "https://github.com/pytorch/pytorch/blob/main/torch/utils/data/sampler.py"),
     Row("log_samples_of_different_size", "root", "script", r"stack expects each tensor to be equal size|"
-        r"each element in list of batch should be of equal size|Trying to resize storage that is not resizable|"
-        r"Unable to create tensor, you should probably activate truncation",
+        r"each element in list of batch should be of equal size|Trying to resize storage that is not resizable",
         ("RuntimeError: stack expects each tensor to be equal size, but got [3, 224, 224] at entry 0 and [1, 224, 224] "
-         "at entry 1", "ValueError: Unable to create tensor, you should probably activate truncation and/or padding "
-                       "with "
-         "'padding=True' 'truncation=True' to have batched tensors with the same length."),
+         "at entry 1",),
         "samples of different sizes cannot be stacked into a batch",
         "The default collate function only stacks.",
         Fix("Pad or resize in a collate function.",

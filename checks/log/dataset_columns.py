@@ -1,4 +1,4 @@
-"""Does a trainer read a column that the dataset does not have?"""
+"""Does a trainer read a column that the dataset does not have, or the script a split?"""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ _PREPARE_FOR_VERL = Fix(
     "Prepare the data for verl: each sample needs data_source, prompt and reward_model (with ground_truth).",
     ("python examples/data_preprocess/gsm8k.py --local_dir data/gsm8k",),
 )
+_SPLITS = re.compile(r"datasets/dataset_dict\.py:\d+ in __getitem__")
 _KEY = re.compile(r"['\"](?P<name>\w+)['\"]")
 
 
@@ -78,6 +79,50 @@ def log_dataset_column_missing(log: Log) -> Answer:
                 ),
             ),
             evidence={"exception": one.type, "place": one.place, "rank": one.rank, "at": one.at, "column": column},
+            subjects=tuple(f"rank {rank}" for rank in one.ranks),
+            place=Place(one.file, one.line),
+        )
+    return Ok(f"no such exception in {log.lines:,} lines")
+
+
+@check(
+    Severity.ERROR,
+    source="https://huggingface.co/docs/datasets/access#slice-splits",
+    role="root",
+    kind="script",
+    tags=("precise",),
+    same_as=("log_exception",),
+)
+def log_dataset_split_missing(log: Log) -> Answer:
+    """The script reads a split that the dataset does not have.
+
+    Why: Without split=, load_dataset() returns a dictionary of the splits that the data has: a local file gives only
+    "train". A setting names another one, or an earlier step removed it.
+
+    Fix: Print the names of the splits. Use one of them, or make the split.
+    """
+    for one in log.raised:
+        split = _KEY.fullmatch(one.message.strip())
+        if short_name(one.type) != "KeyError" or split is None or one.signatures or one.caught:
+            continue
+        if not _SPLITS.match(one.library or ""):
+            continue
+        return Problem(
+            f"the dataset has no split '{split['name']}', which {one.place or 'the script'} reads",
+            fix=(
+                Fix(
+                    "Use a split that it has. A setting of the run can name it (dataset_splits, eval_split).",
+                    ("print(dataset)",),
+                ),
+                Fix("Or make the split.", ("dataset['train'].train_test_split(test_size=0.05, seed=0)",)),
+            ),
+            evidence={
+                "exception": one.type,
+                "place": one.place,
+                "rank": one.rank,
+                "at": one.at,
+                "split": split["name"],
+            },
             subjects=tuple(f"rank {rank}" for rank in one.ranks),
             place=Place(one.file, one.line),
         )

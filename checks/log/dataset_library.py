@@ -30,6 +30,16 @@ ROWS = (
              ("load_dataset('json', data_files=FILES, features=features)",)),
          Fix("After a change, delete the cached copy.", ("load_dataset(..., download_mode='force_redownload')",))),
         _TABLE, cases=DATA_FILES),
+    Row("log_parquet_row_group_too_large", "root", "script",
+        r"Nested data conversions not implemented for chunked array outputs",
+        ("pyarrow.lib.ArrowNotImplementedError: Nested data conversions not implemented for chunked array outputs",),
+        "pyarrow cannot read a Parquet file: a row group with nested columns is too large for one Arrow array",
+        "Lists and structs (images, conversations) of a whole row group are read at once, and an Arrow array holds at "
+        "most 2 GB.",
+        Fix("Write the file again with smaller row groups.",
+            ("dataset.to_parquet('PATH.parquet', batch_size=1000)",
+             "pyarrow.parquet.write_table(table, 'PATH.parquet', row_group_size=1000)")),
+        "https://github.com/apache/arrow/issues/21526"),
     Row("log_dataset_name_wrong", "root", "script",
         r"BuilderConfig '?[^'\s]+'? not found\. Available|Config name is missing|"
         r"Bad split: [^\s.]+\. Available splits|Unknown split \"?[^\s\".]+\"?\. Should be one of",

@@ -48,7 +48,7 @@ ROWS = (
          Fix("Check whether the libraries are compatible.",
              ("mgpu doctor --only libraries", "mgpu doctor --only extension_does_not_load",
               "mgpu doctor --only nccl_stack_unlimited"))),
-        _FAULTS, exit_code=-11, tags=("last_line",)),
+        _FAULTS, exit_code=-11, tags=("last_line",), because_of=("log_mpi_not_initialized",)),
     Row("log_rank_bus_error", "root", "kernel",
         r"exitcode\s*:? ?-7\b|Signal 7 \(SIGBUS\)|Fatal Python error: Bus error|Bus error \(core dumped\)|"
         r"died with <Signals\.SIGBUS|terminated with signal SIGBUS|Caught signal 7 \(Bus error|"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from ._circumstances import every, message, never, reported, several_ranks, within
+from ._circumstances import every, message, never, reported, said, several_ranks, within
 
 _ERRORS = "https://huggingface.co/docs/huggingface_hub/package_reference/utilities"
 _GATED = "https://huggingface.co/docs/hub/models-gated"
@@ -40,6 +41,18 @@ def _where_called(groups: Mapping[str, str], raised: UncaughtException | None) -
 _FIRST = Fix("Download it once, on one rank or in advance, and then read it from the cache.",
              ("hf download ORG/MODEL", "HF_HUB_OFFLINE=1 mgpu launch train.py",
               "with accelerator.main_process_first():"))
+_NAME_UNSET = Case(
+    said(r"(?:huggingface\.co|hf-mirror\.com)/(?:api/)?(?:(?:datasets|models|spaces)/)?(?:None|null|undefined)"
+         r"(?=[/?]|$)|"
+         r"\b(?:None|null) is not a local folder|path_or_model_id: '(?:None|null)'|Dataset '(?:None|null)' doesn't"),
+    "the name of the model or dataset is None: the option that holds it is not set",
+    "None became text, and the Hub was asked for a repository of that name, which does not exist (it answers 401 or "
+    "404 for it). A login does not help.",
+    (Fix("Set the option with the name, or with the folder of a local copy.",
+         ("python train.py --help | grep -iE 'model|dataset|repo|root'",)),),
+    "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: "
+    "https://huggingface.co/api/datasets/None/refs",
+    _ERRORS)
 _SERVER_OF_RUN = Case(
     within(r"(?:^|/)(?:trl|swift|verl|openrlhf|slime|open_instruct|nemo_rl|axolotl|prime_rl)/\S*"
            r"(?:vllm|sglang|http|server|remote_rm)\w*\.py"),
@@ -122,7 +135,7 @@ ROWS = (
         "the Hub denied access to this model or dataset",
         "It is gated or private, and the token is missing on this node, has expired, or has no access.",
         Fix("Request access on its page, and log in where the ranks run.",
-            ("hf auth login", "hf auth whoami", "export HF_TOKEN=...")), _GATED),
+            ("hf auth login", "hf auth whoami", "export HF_TOKEN=...")), _GATED, cases=(_NAME_UNSET,)),
     Row("log_hub_name_wrong", "root", "library",
         r"is not a local folder and is not a valid model identifier|RepositoryNotFoundError|"
         r"Incorrect path_or_model_id|"
@@ -138,7 +151,9 @@ ROWS = (
         "no model, dataset or folder has this name",
         "It is a typo, or a local path that is not mounted on this node (a path that does not exist is interpreted as "
         "a name).",
-        Fix("Check whether the folder exists on every node.", ("ls -ld PATH",)), _ERRORS),
+        Fix("Check whether the folder exists on every node.", ("ls -ld PATH",)), _ERRORS,
+        cases=(replace(_NAME_UNSET, sample="OSError: None is not a local folder and is not a valid model identifier "
+                       "listed on 'https://huggingface.co/models'"),)),
     Row("log_hub_unreachable", "root", "library",
         r"outgoing traffic has been disabled|OfflineModeIsEnabled|LocalEntryNotFoundError|"
         r"couldn't connect to '?https://huggingface\.co|Couldn't reach .* on the Hub|Couldn't reach "

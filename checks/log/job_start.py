@@ -7,6 +7,7 @@ from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import from_several_ranks
 from ._slurm_cases import REASONS
+from .commands import IN_SHELL
 
 _ERRNO = "https://github.com/SchedMD/slurm/blob/master/src/common/slurm_errno.c"
 _SBATCH = "https://slurm.schedmd.com/sbatch.html"
@@ -128,6 +129,29 @@ ROWS = (
             ('eval "$(conda shell.bash hook)"; conda activate NAME', "conda env list",
              "/path/to/env/bin/python -m torch.distributed.run ...")),
         "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html", tags=("before_ranks",)),
+    Row("log_folder_not_entered", "secondary", "launcher",
+        rf"{IN_SHELL}cd: (?=can't cd to |.*: (?:No such file or directory|Not a directory|Permission denied)$)"
+        r"(?:can't cd to )?(?P<folder>[^:]+)(?:: .*)?$",
+        ("/var/spool/slurmd/job123/slurm_script: line 22: cd: ../tools/: No such file or directory",
+         "train.sh: 3: cd: can't cd to /data/code", "bash: line 1: cd: run: Not a directory"),
+        "the job's script could not change to the folder {folder}, and went on in another one",
+        "The folder does not exist on this node, or an earlier cd had led somewhere else. Without `set -e` a script "
+        "goes on, and every relative path after it is wrong.",
+        (Fix("Use the full path, and let the script stop if it fails.",
+             ("set -e", 'cd "$SLURM_SUBMIT_DIR"', "ls -ld {folder:path}")),), "https://www.gnu.org/software/bash/manual/bash.html#The-Set-Builtin",
+        summary="The job's script could not change to a folder.", tags=("before_ranks",)),
+    Row("log_accelerate_config_missing", "root", "launcher",
+        r"The passed configuration file `?(?P<path>[^`\s]+)`? does not exist\. Please pass an existing file to",
+        ("FileNotFoundError: The passed configuration file `conf/fsdp.yaml` does not exist. Please pass an existing "
+         "file to `accelerate launch`, or use the default one created through `accelerate config`",),
+        "the config file for accelerate launch does not exist: {path}",
+        "--config_file names it. A relative path starts at the folder in which the launcher runs: the folder of the "
+        "job script, or where its last cd led.",
+        (Fix("Check the path from that folder, on this node.", ("pwd; ls -l {path:path}",)),
+         Fix("Or create a config.", ("mgpu configure", "accelerate config --config_file {path:path}"))),
+        "https://github.com/huggingface/accelerate/blob/main/src/accelerate/commands/config/config_args.py",
+        because_of=("log_folder_not_entered", "log_slurm_working_folder_missing"),
+        summary="The config file that accelerate launch was given does not exist."),
     Row("log_pdsh_arguments_missing", "root", "launcher", r"KeyError: 'PDSH_SSH_ARGS_APPEND'",
         ("KeyError: 'PDSH_SSH_ARGS_APPEND'",),
         "DeepSpeed's launcher (before 0.14.1) fails with --ssh_port: PDSH_SSH_ARGS_APPEND is not set",

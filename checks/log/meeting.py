@@ -16,6 +16,7 @@ from ._start_cases import (
     TOO_MANY_RANKS,
     UNREACHABLE,
     WINDOWS_SCRIPT,
+    argument_missing,
     at_loopback,
 )
 
@@ -286,20 +287,22 @@ ROWS = (
             ("parser.add_argument('--local-rank', '--local_rank', type=int, default=int(os.environ['LOCAL_RANK']))",)),
         "https://pytorch.org/docs/stable/elastic/run.html#transitioning-from-torch-distributed-launch-to-torchrun"),
     Row("log_argument_missing", "root", "launcher",
-        r"error: the following arguments are required: (?!--local[-_]rank\b)(?P<argument>.+)",
-        ("train.py: error: the following arguments are required: --data",),
+        r"(?:(?P<program>[\w.-]+)(?: <command> \[<args>\] launch)?: )?error: the following arguments are required: "
+        r"(?!--local[-_]rank\b)(?P<argument>.+)",
+        ("prog: error: the following arguments are required: --data",),
         "a required argument is missing: {argument}",
         "The program named in the line requires it. Script arguments go after the script.",
         Fix("Add it, and check which others exist.", ("mgpu launch train.py --help",)),
         "https://docs.python.org/3/library/argparse.html#exit-methods",
-        summary="A required argument of the script or the launcher is missing."),
+        summary="A required argument of the script or the launcher is missing.", explain=argument_missing),
     Row("log_script_not_found", "root", "launcher",
         r"can't open file '?(?P<script>[^']+?)'?: \[Errno 2\]",
         ("/usr/bin/python: can't open file '/home/ada/tran.py': [Errno 2] No such file or directory",),
         "the script {script} does not exist",
         "The path is wrong, is relative to a folder other than the launcher's, or is not mounted on this node.",
         Fix("Check the current folder.", ("pwd; ls -l {script:path}",)), "https://docs.python.org/3/using/cmdline.html",
-        summary="The training script does not exist.", cases=(BLANK_SCRIPT, WINDOWS_SCRIPT)),
+        summary="The training script does not exist.", cases=(BLANK_SCRIPT, WINDOWS_SCRIPT),
+        because_of=("log_folder_not_entered",)),
     Row("log_launcher_not_found", "root", "launcher",
         r"(?:accelerate|torchrun|deepspeed|python3?|mgpu): (?:command )?not found|"
         r"exec: \"?(?:accelerate|torchrun|deepspeed|python3?)\"?: executable file not found|"

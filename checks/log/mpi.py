@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
+
+from ._circumstances import shown
 
 _FAQ = "https://docs.open-mpi.org/en/main/launching-apps/index.html"
 _SLURM = "https://slurm.schedmd.com/mpi_guide.html"
@@ -11,6 +13,19 @@ _NETWORK = "https://docs.open-mpi.org/en/main/tuning-apps/networking/tcp.html"
 _HELP = "https://github.com/open-mpi/ompi/blob/main/ompi/runtime/help-mpi-runtime.txt"
 
 # fmt: off
+_NO_MANAGER = Case(
+    shown("process_manager_silent"),
+    "MPI did not start in a rank: it found the variables of an mpiexec (PMI) that does not answer",
+    "The shell or service was started by mpiexec (Hydra), or its PMI variables were exported, and torchrun passes them "
+    "on to the ranks. Each of them then talks to a process manager that is not its own. Intel's oneCCL starts MPI in "
+    "every rank.",
+    (Fix("Start without these variables.",
+         ("env | grep -E '^(PMI|HYD|MPI|I_MPI)'", "env -u PMI_FD -u PMI_RANK -u PMI_SIZE -u PMI_PORT torchrun ...")),
+     Fix("With oneCCL, use libfabric without MPI.", ("export CCL_ATL_TRANSPORT=ofi CCL_PROCESS_LAUNCHER=none",))),
+    "[cli_0]: write_line error; fd=9 buf=:cmd=init pmi_version=1 pmi_subversion=1\n"
+    "Abort(1090831) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Init_thread: Unknown error class, error stack:\n"
+    "MPIR_Init_thread(196): \nMPID_Init(1612)......: \nMPIR_pmi_init(142)...: PMI_Get_appnum returned -1\n",
+    "https://www.intel.com/content/www/us/en/docs/oneccl/developer-guide-reference/2021-14/environment-variables.html")
 ROWS = (
     Row("log_mpi_slots", "root", "launcher",
         r"not enough slots available in the system to satisfy the \d+|"
@@ -96,7 +111,7 @@ ROWS = (
         "started it, or its network library (UCX, libfabric) fails on this node.",
         Fix("Use the mpirun of the same installation.",
             ("which mpirun; python -c 'from mpi4py import MPI; print(MPI.Get_library_version())'",
-             "pip install --force-reinstall --no-binary mpi4py mpi4py")), _HELP),
+             "pip install --force-reinstall --no-binary mpi4py mpi4py")), _HELP, cases=(_NO_MANAGER,)),
     Row("log_mpi_rank_ended", "wrapper", "launcher",
         r"Primary job +terminated normally, but \d+ process|MPI_ABORT was invoked on rank|"
         r"detected that one or more processes exited with non-zero status|"

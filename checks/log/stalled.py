@@ -53,6 +53,14 @@ _TRANSPORTS: tuple[tuple[Applies, Meaning], ...] = (
         "NCCL uses a bridge of Docker or libvirt",
         "NCCL chose a virtual network inside the node (docker0, virbr0), which does not reach the other nodes.",
         (_INTERFACE, _SMOKE))),
+    (shown("network_within_node"), Meaning(
+        "NCCL sends what GPUs of one node exchange over the network cards, where no data arrives",
+        "It does so if direct access and shared memory are turned off (NCCL_P2P_LEVEL=LOC, NCCL_P2P_DISABLE=1, "
+        "NCCL_SHM_DISABLE=1) or do not work in this container. NCCL_IB_GID_INDEX is for RoCE: on InfiniBand it can "
+        "stop the traffic too. The log shows each variable that is set (\"set by environment\").",
+        (Fix("Try without the NCCL variables that the job or the shell sets.",
+             ("env | grep ^NCCL_", "env -u NCCL_P2P_LEVEL -u NCCL_P2P_DISABLE -u NCCL_SHM_DISABLE "
+              "-u NCCL_IB_GID_INDEX mgpu smoke-test")), _SMOKE))),
     (shown("network_channels"), Meaning(
         "NCCL's connections between the nodes transfer no data",
         "The rendezvous works, and NCCL's own connections do not: a firewall or security group closes their ports, "

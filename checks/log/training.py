@@ -13,6 +13,7 @@ from ._circumstances import said
 
 _TRAINER = "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"
 _TOKENIZER = "https://huggingface.co/docs/transformers/main_classes/tokenizer"
+_TEMPLATES = "https://huggingface.co/docs/transformers/chat_templating"
 _PEFT = "https://huggingface.co/docs/peft/developer_guides/troubleshooting"
 
 
@@ -70,7 +71,31 @@ ROWS = (
         "It belongs to a base model. Older transformers releases used a default template, which 4.44 removed.",
         Fix("Use the tokenizer of the instruction-tuned model, or set a template.",
             ("tokenizer.chat_template = open('template.jinja').read()",)),
-        "https://huggingface.co/docs/transformers/chat_templating"),
+        _TEMPLATES),
+    Row("log_chat_template_refused", "root", "script",
+        r"(?:jinja2\.exceptions\.)?TemplateError: (?P<what>(?=.*(?i:roles?|system|user|assistant|messages?|"
+        r"conversation|content|tool|image)).+)",
+        ("jinja2.exceptions.TemplateError: Conversation roles must alternate user/assistant/user/assistant/...",
+         "jinja2.exceptions.TemplateError: System role not supported"),
+        "the model's chat template refuses the messages: {what}",
+        "The template checks the roles and their order, and stops with this message. Many accept user and assistant "
+        "only in turns, beginning with the user, and some no system message. One sample of the data breaks that.",
+        (Fix("Find the sample: print the roles of each conversation.",
+             ("print({{tuple(m['role'] for m in one['messages']) for one in dataset}})",)),
+         Fix("Merge messages in a row that have the same role, put the system text into the first user message, and "
+             "drop what comes before it."),
+         Fix("Or use the template of a tokenizer that accepts them.",
+             ("tokenizer.chat_template = open('template.jinja').read()",))),
+        _TEMPLATES, summary="The model's chat template refuses the messages of a sample."),
+    Row("log_chat_message_malformed", "root", "script",
+        r"jinja2\.exceptions\.UndefinedError: (?P<what>.+)",
+        ("jinja2.exceptions.UndefinedError: 'dict object' has no attribute 'role'",),
+        "the chat template reads something that the messages do not have: {what}",
+        "A message is a dictionary with role and content. ShareGPT data has from and value, other data has text in "
+        "place of the list of messages, or lacks a field that this template reads (tools, documents).",
+        (Fix("Look at one sample, and rename its fields.",
+             ("print(dataset[0])", "[{{'role': m['from'], 'content': m['value']}} for m in one['conversations']]")),),
+        _TEMPLATES, summary="A message lacks a field that the chat template reads."),
     Row("log_lora_targets_missing", "root", "script",
         r"Target modules .+ not found in the base model|No modules were targeted for adaptation|"
         r"Please specify `target_modules`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from mgpu.check import Fix
@@ -17,6 +18,7 @@ _RUNNER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launch
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
 _CLASSES = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _VALIDATE = "mgpu configure --validate accelerate.yaml"
+_VALUE = re.compile(r"- ds (?P<key>[\w.]{1,80})=(?P<file>[^\s]{1,60}) vs hf [^\n=]{1,120}=(?P<set>[^\s]{1,60})")
 
 
 _WORLD = r"world_size (\d+) != (\d+) \* (\d+) \* (\d+)"
@@ -26,6 +28,27 @@ def _others_are_missing(numbers: Sequence[str]) -> bool:
     """Whether the batch size fits several ranks, while DeepSpeed found one."""
     total, micro, steps, world = map(int, numbers)
     return world == 1 and total // max(1, micro * steps) > 1 and total % max(1, micro * steps) == 0
+
+
+def _contradicting(_: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Name the values that the message lists."""
+    text = "\n".join(filter(None, (raised.message, raised.more))) if raised else ""
+    found = [(one["key"], one["file"], one["set"]) for one in _VALUE.finditer(text)]
+    if not found:
+        return None
+    key, in_file, of_arguments = found[0]
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return Meaning(
+        f"the DeepSpeed file and the script's arguments contradict each other: {key} is {in_file} in the file, and "
+        f"{of_arguments} by the arguments{more}",
+        "Both set these values. With auto in the file, the arguments decide.",
+        (
+            Fix(f'Set to "auto" in the file: {", ".join(key for key, _, _ in found)}.', (_VALIDATE,)),
+            Fix(
+                "Or pass the arguments that give the file's values.", ("python train.py --help | grep -E 'fp16|batch'",)
+            ),
+        ),
+    )
 
 
 # fmt: off
@@ -147,7 +170,7 @@ ROWS = (
         "Both set the batch size, precision or optimizer. The next lines name the values.",
         Fix("Use auto in the file for the values that the arguments set.", ('"train_micro_batch_size_per_gpu": "auto"',
                                                                             _VALIDATE)),
-        "https://github.com/huggingface/transformers/pull/12021"),
+        "https://github.com/huggingface/transformers/pull/12021", explain=_contradicting),
     Row("log_deepspeed_batch_wrong", "root", "launcher",
         r"train_batch_size is not equal to micro_batch_per_gpu \* gradient_acc_step \* world_size ?"
         r"(?P<total>\d+) != (?P<micro>\d+) \* (?P<steps>\d+) \* (?P<world>\d+)",

@@ -62,6 +62,8 @@ CASES = (
         log=replace(stalled(1, 1), shows=shows("peer_channels"))),
     fails("log_exchange_never_worked", "connections between the nodes transfer no data", "security group",
         log=replace(stalled(1, 1), shows=shows("peer_channels", "network_channels"))),
+    fails("log_exchange_never_worked", "GPUs of one node exchange over the network cards", "env -u NCCL_P2P_LEVEL",
+        log=replace(stalled(1, 1), shows=shows("network_channels", "network_within_node"))),
     fails("log_exchange_never_worked", "NCCL uses a bridge of Docker", "NCCL_SOCKET_IFNAME",
         log=replace(stalled(1, 1), shows=shows("bridge_interface"))),
     fails("log_exchange_never_worked", "all 2 ranks waited", "acsctl", log=stalled(1, 1)),

@@ -12,6 +12,7 @@ from tests.checks.facts import Case, fails, table, well
 from tests.checks.test_log_exceptions import raised, with_
 
 KEY = {"type": "KeyError", "message": "'chosen'"}
+SPLIT = {"type": "KeyError", "message": "'test'"}
 UNDEFINED = {"type": "NameError", "message": "name 'flash_attn_varlen_func' is not defined"}
 
 CASES = (
@@ -24,6 +25,9 @@ CASES = (
         log=with_(raised(0, type="KeyError", message="'LOCAL_RANK'", packages=("trl",)))),
     well("log_dataset_column_missing", "no such exception",
         log=with_(raised(0, **KEY, caught=True, packages=("trl",)))),
+    fails("log_dataset_split_missing", "no split 'test', which train.py:41 in main reads", "train_test_split",
+        log=with_(raised(0, **SPLIT, library="datasets/dataset_dict.py:75 in __getitem__"))),
+    well("log_dataset_split_missing", "no such exception", log=with_(raised(0, **SPLIT, library=None))),
     fails("log_package_has_a_fault", "trl has a mistake in its own code: UnboundLocalError: reward", "--upgrade trl",
         log=with_(raised(0, type="UnboundLocalError", message="reward", packages=("", "trl")))),
     well("log_package_has_a_fault", "no such exception",

@@ -34,7 +34,8 @@ _BAR = re.compile(r"(?P<name>[^%|]*?)\d{1,3}%\|.*?\| *(?P<at>[\d.]+)[kKMG]?/(?P<
 _KERAS = re.compile(r"^\s*(?P<at>\d{1,9})/(?P<of>\d{1,9}) (?:\[[=>.]+\]|━+)\S* (?:- )?\d+(?:ms|s|:)")
 _COUNTER = re.compile(
     r"\b(?P<name>(?:global|train|training|optimizer|total|num)?[ _-]?(?:steps?|iter(?:ation)?s?|updates?|batch|episode|"
-    r"round|epoch))\b[\"']?\s{0,3}[:=#\[(]{0,2}\s{0,6}(?P<at>\d{1,12}(?:\.\d{1,9})?)(?: ?/ ?(?P<of>\d{1,12}))?",
+    r"round|epoch))\b[\"']?\s{0,3}[:=#\[(]{0,2}\s{0,6}(?P<at>\d{1,12}(?:\.\d{1,9})?)(?!\d|:\w+\.py\b)"
+    r"(?: ?/ ?(?P<of>\d{1,12}))?",
     re.I,
 )
 # "Epoch(val) [12][5000/5000]" of mmengine, "Epoch: [89][5000/5005]", "Train Epoch: 31 [500/500 (100%)]".
@@ -48,6 +49,8 @@ _PREPARES = re.compile(
     r"compil|split|preprocess|packing|cast|concat|import|convert|creating|read|writ|build|quantiz|prepar|stat",
     re.I,
 )
+# A bar of datasets (map, filter), whatever its title: it counts examples. Trainers count steps.
+OF_DATASET = re.compile(r"\d%\|[^|]*\| *[\d.]+[kKMG]?/[\d.?]+[kKMG]? \[[^\]]{0,60}\bexamples/s\b")
 _EVALUATES = re.compile(
     r"\b(?:eval\w*|valid\w*|val|test\w*|predict\w*|inference|generate|generating|generation|mAP\S*|sampling)\b|mAP",
     re.I,
@@ -153,8 +156,9 @@ def evaluates(name: str) -> bool:
 
 def training_step(text: str) -> bool:
     """Whether a line counts the steps of the training, and not how far the run is prepared."""
-    found = counter(text[:SEARCHED])
-    return found is not None and not prepares(found[0])
+    text = text[:SEARCHED]
+    found = counter(text)
+    return found is not None and not prepares(found[0]) and not OF_DATASET.search(text)
 
 
 def unnamed_total(text: str) -> float | None:

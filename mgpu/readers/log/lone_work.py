@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mgpu.readers.log.counters import SEARCHED, counter, training_step, unnamed_total
+from mgpu.readers.log.counters import OF_DATASET, SEARCHED, counter, training_step, unnamed_total
 from mgpu.readers.log.line import parse_start, shown_text
 from mgpu.snapshot import LoneWork
 
@@ -33,7 +33,7 @@ _LINES = {
     "data": re.compile(
         rf"\b(?:{_MAPPED}packing|flattening|casting|concatenating|pre-?process\w*)\b[^|]*?(?:\d%\||\.\.\.|:\s*$|examples/s)|"
         r"\b(?:tokenizing|pre-?processing|preparing|building|creating|indexing|loading|shuffling)\b(?: \w+){0,3} "
-        r"(?:data(?:set)?s?|corpus|index\w*|features|samples|examples|embeddings|cache)\b",
+        rf"(?:data(?:set)?s?|corpus|index\w*|features|samples|examples|embeddings|cache)\b|{OF_DATASET.pattern}",
         re.I,
     ),
     "download": re.compile(r"\b(?:downloading\b|fetching \d+ files\b[^|]*\d%\|)", re.I),

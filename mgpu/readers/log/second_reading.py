@@ -63,7 +63,8 @@ def _reached(log: Log, tail: str, lines: int) -> LastStep | None:
     first = min((one.line for one in log.raised if not one.caught), default=lines + 1)
     text = tail.removesuffix("\n").split("\n")
     numbered = [(number, part) for number, line in enumerate(text, lines - len(text) + 1) for part in line.split("\r")]
-    step = last_step.find([(number, part.encode()) for number, part in numbered if number < first], log.files[-1])
+    before = [(number, part.encode()) for number, part in numbered if number < first]
+    step = last_step.find(before, log.files[-1], advancing=True)
     return step if step and step.at > 1 and not step.inner else None
 
 

@@ -1,0 +1,124 @@
+"""Did a collator or a function of torch get text, lists or None in place of tensors?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from mgpu.check import Fix
+from mgpu.command_line import python
+from mgpu.signature import Case, Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
+
+from ._circumstances import within
+
+_COLLATORS = "https://huggingface.co/docs/transformers/main_classes/data_collator"
+_FORMATS = "https://huggingface.co/docs/datasets/use_with_pytorch"
+_COLUMN = re.compile(r"your features \(`(?P<column>\w+)`")
+_OF_TOKENIZER = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "labels", "special_tokens_mask")
+_PAD_ALL = Fix(
+    "Use a collator that pads inputs and labels.",
+    ("DataCollatorForSeq2Seq(tokenizer, padding=True)", "DataCollatorForLanguageModeling(tokenizer, mlm=False)"),
+)
+_DROP_TEXT = Fix(
+    "Tokenize the text columns, and remove them.",
+    ("dataset.map(tokenize, batched=True, remove_columns=dataset.column_names)", "print(dataset.column_names)"),
+)
+
+
+def _of_column(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a column that the tokenizer cannot pad, by what it holds."""
+    found = _COLUMN.search(raised.message) if raised else None
+    if found is None:
+        return None
+    column = found["column"]
+    if any(column.endswith(name) for name in _OF_TOKENIZER):
+        return Meaning(
+            f"the lists of the column {column} in one batch have different lengths or are nested, and nothing pads "
+            "them",
+            "tokenizer.pad (in DataCollatorWithPadding) pads input_ids and the attention mask only. Lists of lists "
+            "come from a tokenizer that was called with return_tensors='pt' or a list of one text.",
+            (
+                _PAD_ALL,
+                Fix(
+                    "Tokenize without return_tensors, and cut all samples to one length.",
+                    ("tokenizer(text, truncation=True, max_length=1024)", python("print(dataset[0]['{:id}'])", column)),
+                ),
+            ),
+        )
+    return Meaning(
+        f"the column {column} reached the collator, which cannot make a tensor of it",
+        "It holds text or nested lists. A collator makes a tensor of every column that it gets: columns that the model "
+        "does not need must be removed before, and text must be tokenized.",
+        (_DROP_TEXT,),
+    )
+
+
+def _by_type(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain what is given in place of a tensor."""
+    kind, at = groups["type"], groups["at"]
+    if kind == "NoneType":
+        return Meaning(
+            f"item {at} of a list that torch joins into one tensor is None",
+            "A sample has no value for this field, or a function returned nothing for it.",
+            (
+                Fix(
+                    "Find the sample, and drop or fill it where the batch is built.",
+                    ("print([type(x) for x in items])",),
+                ),
+            ),
+        )
+    if kind in ("list", "int", "float"):
+        return Meaning(
+            f"item {at} of a list that torch joins into one tensor is a {kind}, not a tensor",
+            "Datasets of the datasets library return lists and numbers of Python, unless their format is torch. After "
+            "map(), remove_columns() or saving, the format is the default again.",
+            (
+                Fix(
+                    "Set the format, or convert the values in the collator.",
+                    ("dataset.set_format('torch', columns=['input_ids', 'labels'])", "torch.tensor(one['input_ids'])"),
+                ),
+            ),
+        )
+    return None
+
+
+# fmt: off
+ROWS = (
+    Row("log_text_in_batch", "root", "script", r"ValueError: too many dimensions 'str'",
+        ("ValueError: too many dimensions 'str'",),
+        "text was given where torch needs numbers: torch.tensor() got a list of strings",
+        "A tensor holds numbers. Names of classes need a number each, and text must be tokenized.",
+        (Fix("Give each class a number.", ("label2id = {{name: i for i, name in enumerate(sorted(set(names)))}}",)),
+         Fix("Look at what the batch holds, before that line.", ("print(type(x), x[:3])",))),
+        "https://docs.pytorch.org/docs/stable/generated/torch.tensor.html",
+        cases=(Case(
+            within(r"^transformers/(?:tokenization|data/|feature_extraction|processing)|^trl/|^unsloth"),
+            "a batch contains text: a column of the dataset was not tokenized, or was not removed",
+            "The collator makes a tensor of every column that it gets. Trainer removes columns that the model does not "
+            "know, unless remove_unused_columns=False; SFTTrainer tokenizes columns with the names that it expects, "
+            "unless the preparation is skipped or the dataset already has input_ids.",
+            (_DROP_TEXT, Fix("Compare the columns with what the trainer expects.",
+                             ("print(trainer.train_dataset[0].keys())",))),
+            'Traceback (most recent call last):\n  File "/home/user/sft.py", line 12, in main\n    trainer.train()\n'
+            '  File "/x/site-packages/transformers/tokenization_utils_base.py", line 739, in as_tensor\n'
+            "    return torch.tensor(value)\nValueError: too many dimensions 'str'", _COLLATORS),)),
+    Row("log_batch_not_padded", "root", "script",
+        r"Unable to create tensor, you should probably activate truncation",
+        ("ValueError: Unable to create tensor, you should probably activate truncation and/or padding with "
+         "'padding=True' 'truncation=True' to have batched tensors with the same length.",),
+        "the samples of one batch do not make a tensor: their lengths differ, or a column is not numbers",
+        "DataCollatorWithPadding pads input_ids and the attention mask only. Labels, own columns and text stay as they "
+        "are.",
+        (_PAD_ALL, _DROP_TEXT), _COLLATORS, explain=_of_column),
+    Row("log_no_tensor_in_list", "root", "script",
+        r"expected Tensor as element (?P<at>\d+) in argument \d+, but got (?P<type>\w+)",
+        ("TypeError: expected Tensor as element 0 in argument 0, but got tuple",),
+        "item {at} of a list that torch joins into one tensor is a {type}, not a tensor",
+        "torch.stack, torch.cat and pad_sequence accept tensors only.",
+        Fix("Look at what the list holds, before that line.", ("print([type(x) for x in items])",)),
+        _FORMATS, explain=_by_type, summary="A list of tensors contains something else."),
+)
+# fmt: on
+
+SIGNATURES = signatures(__name__, ROWS)

@@ -1,0 +1,47 @@
+"""Which lines count steps of the training: bars of datasets, options and references to code lines do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_log_callers import SCRIPT, frames
+from tests.test_log_meanings import explained
+
+MAPPED = "Applying chat template (num_proc=8):  52%|####  | 640/1200 [00:03<00:02, 200.00 examples/s]"
+STEP = "Steps:  10%|#    | 10/100 [00:09<01:21,  1.10it/s, loss=0.4]"
+KILLED = (
+    "slurmstepd-n1: error: Detected 2 oom_kill events in StepId=25.batch. Some of the step tasks have been OOM Killed."
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2026-06-10 08:48:31] iters=4 task=open:6",
+        "08:48:31.917 [I] Found 0 of them in /data/steps (5785:manager.py:1701)\n"
+        "08:48:32.917 [I] Found 0 of them in /data/steps (5801:manager.py:1701)",
+        MAPPED,
+        "label:  80%|####  | 4/5 [00:17<00:04,  4.18s/it]\nlabel: 100%|#####| 5/5 [00:20<00:00,  4.14s/it]",
+    ],
+    ids=("an option", "code lines", "a bar of datasets", "a bar of other work"),
+)
+def test_an_exception_did_not_follow_a_step(line: str, tmp_path: Path) -> None:
+    raised = f"{frames((SCRIPT, 'main', 'check(batch)'))}ValueError: odd\n"
+    assert "came after steps" not in explained(tmp_path, f"{line}\n{raised}")[2]
+    assert "came after steps" in explained(tmp_path, f"{line}\n{STEP}\n{raised}")[2]
+
+
+def test_a_number_without_a_total_counts_if_it_grew(tmp_path: Path) -> None:
+    raised = f"{frames((SCRIPT, 'main', 'check(batch)'))}ValueError: odd\n"
+    assert "came after steps" in explained(tmp_path, f"step 10 loss 0.4\nstep 20 loss 0.3\n{raised}")[2]
+    assert "came after steps" not in explained(tmp_path, f"step 20 loss 0.4\n{raised}")[2]
+
+
+@pytest.mark.parametrize("line", [MAPPED, MAPPED.replace("Applying chat template (num_proc=8)", "Adding weights")])
+def test_memory_ran_out_while_datasets_worked(line: str, tmp_path: Path) -> None:
+    name, title, _ = explained(tmp_path, f"{line}\n{KILLED}\n")
+    assert name == "log_slurm_out_of_memory" and "while the data was prepared" in title
+    steps = "".join(f"Steps:  {n}%|#  | {n}/100 [00:09<01:21,  1.10it/s, loss=0.4]\n" for n in range(10, 14))
+    assert "in the middle of training" in explained(tmp_path, f"{line}\n{steps}{KILLED}\n")[1]
