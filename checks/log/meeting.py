@@ -299,6 +299,7 @@ ROWS = (
         "the script {script} does not exist",
         "The path is wrong, is relative to a folder other than the launcher's, or is not mounted on this node.",
         Fix("Check the current folder.", ("pwd; ls -l {script:path}",)), "https://docs.python.org/3/using/cmdline.html",
+        because_of=("log_path_in_slurm_spool",),
         summary="The training script does not exist.", cases=(BLANK_SCRIPT, WINDOWS_SCRIPT)),
     Row("log_launcher_not_found", "root", "launcher",
         r"(?:accelerate|torchrun|deepspeed|python3?|mgpu): (?:command )?not found|"
