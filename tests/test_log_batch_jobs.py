@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mgpu.engine import root_cause
-from mgpu.readers.log import read
+from mgpu.readers.log import read, several_runs
 from tests.test_log_callers import SCRIPT, frames
 from tests.test_log_meanings import explained
 
@@ -130,3 +130,52 @@ def test_memory_that_nccl_lacks_comes_before_a_crash_that_follows(tmp_path: Path
     )
     assert explained(tmp_path, text)[0] == "log_nccl_out_of_memory"
     assert explained(tmp_path, text.splitlines()[-1] + "\n")[0] == "log_rank_segfault"
+
+
+REFUSED = (
+    "2025-08-08 05:12:00,001 - app.client - ERROR - request 17 failed\n"
+    + frames(("aiohttp/client_reqrep.py", "raise_for_status", "raise ClientResponseError("))
+    + "aiohttp.client_exceptions.ClientResponseError: 400, message='Bad Request', url='http://localhost:8006/v1'\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("end", "went_on"),
+    [
+        ("2025-08-08 05:13:56,097 - __main__ - INFO - Experiment completed successfully", True),
+        ("INFO:app:Run finished successfully", True),
+        ("2025-08-08 05:13:56.097 | INFO     | app:main:7 - Evaluation completed successfully.", True),
+        ("Job completed successfully", False),
+        ("2025-08-08 05:13:56,097 - __main__ - ERROR - Experiment not completed successfully", False),
+    ],
+)
+def test_success_that_the_programs_logger_reports(end: str, went_on: bool, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(f"2025-08-08 05:11:00,001 - app - INFO - start\n{REFUSED}{end}\n")
+    assert (root_cause.find_cause(read.read_logs([path]), None).first is None) is went_on
+
+
+def logged(minute: int, *lines: str) -> str:
+    return "".join(f"2025-06-24 14:{minute:02}:01,135 - app.{line}\n" for line in lines)
+
+
+STARTED = ("main - INFO - Starting the training of the model", "setup - INFO - Setting up the environment")
+
+
+@pytest.mark.parametrize("last", ["main - INFO - Training interrupted by user", "main - INFO - Loading the weights"])
+def test_a_file_to_which_a_logger_appends_each_run(last: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    error = "hub - ERROR - Failed: 401 Client Error: Unauthorized for url: https://huggingface.co/org/model"
+    path.write_text(logged(1, *STARTED, error) + logged(9, *STARTED, error) + logged(30, *STARTED, last))
+    with path.open("rb") as stream:
+        last_run, _ = several_runs.of_last_run(path, iter([stream.read()]))
+    assert last_run is not None and (last_run.line, last_run.earlier) == (7, 2)
+
+
+def test_an_error_in_a_logger_of_one_run_begins_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(
+        logged(1, *STARTED, "hub - ERROR - retry", "main - INFO - Setting up the data", *["x - INFO - a"] * 400)
+    )
+    with path.open("rb") as stream:
+        assert several_runs.of_last_run(path, iter([stream.read()]))[0] is None
