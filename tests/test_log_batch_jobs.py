@@ -179,3 +179,44 @@ def test_an_error_in_a_logger_of_one_run_begins_no_other(tmp_path: Path) -> None
     )
     with path.open("rb") as stream:
         assert several_runs.of_last_run(path, iter([stream.read()]))[0] is None
+
+
+CELL = """\
+---------------------------------------------------------------------------
+{type:<42}Traceback (most recent call last)
+Cell In[7], line 3
+      1 config = {{"lr": 1e-4}}
+----> 3 {code}
+
+"""
+PAPERMILL = (
+    "Executing:  45%|####5     | 5/11 [00:18<00:22,  3.79s/cell]\n"
+    + frames((SCRIPT, "<module>", "sys.exit(papermill())"), ("papermill/execute.py", "execute", "raise error"))
+    + 'papermill.exceptions.PapermillExecutionError: \n-----\nException encountered at "In [7]":\n'
+)
+NBCLIENT = (
+    frames((SCRIPT, "<module>", "nb.execute()"), ("nbclient/client.py", "check", "raise CellExecutionError"))
+    + "nbclient.exceptions.CellExecutionError: An error occurred while executing the following cell:\n------\nx\n------\n"
+)
+
+
+@pytest.mark.parametrize("wrapper", ["", PAPERMILL, NBCLIENT])
+def test_the_exception_of_a_notebooks_cell_is_the_cause(wrapper: str, tmp_path: Path) -> None:
+    key = CELL.format(type="KeyError", code='rate = config["learning_rate"]') + "KeyError: 'learning_rate'\n"
+    _, title, words = explained(tmp_path, wrapper + key)
+    assert "config has no key 'learning_rate'" in title and "Papermill" not in title, title
+    memory = CELL.format(type="OutOfMemoryError", code="trainer.train()") + (
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.68 GiB of "
+        "which 1.1 GiB is free.\n"
+    )
+    assert explained(tmp_path, wrapper + memory)[0] == "log_gpu_memory_full"
+
+
+def test_the_marked_line_of_a_notebooks_frame_is_its_code(tmp_path: Path) -> None:
+    inner = "File /home/u/lib.py:22, in run(x)\n     20 def run(x):\n---> 22     return x['rate']\n     23 # end\n\n"
+    text = CELL.format(type="KeyError", code="run({})") + inner + "KeyError: 'rate'\n"
+    path = tmp_path / "run.log"
+    path.write_text(text)
+    [raised] = read.read_logs([path]).raised
+    assert (raised.code, raised.place) == ("return x['rate']", "lib.py:22 in run")
+    assert raised.own_lines == ("run({})", "return x['rate']")
