@@ -1,4 +1,4 @@
-"""What does Slurm's reason for a rejected job or step mean? Cases of `log_slurm_refused`."""
+"""What does Slurm's reason for a rejected job or step mean, and a path in its spool folder? Cases of several rows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,19 @@ _SBATCH = "https://slurm.schedmd.com/sbatch.html"
 _ID = "log_slurm_refused"
 
 # fmt: off
+SPOOLED_WHY = (
+    "sbatch copies the job script to a folder of its own (/var/spool/slurmd/jobN/slurm_script) and runs the copy. $0, "
+    "BASH_SOURCE and dirname name that folder, which has none of the files next to the original.")
+SPOOLED_FIXES = (
+    Fix("Start from the folder in which sbatch ran, or use absolute paths.",
+        ("cd \"$SLURM_SUBMIT_DIR\"", "grep -nE 'dirname|BASH_SOURCE' JOB.sh")),
+    Fix("If the script must find itself, ask Slurm for its path.",
+        ("scontrol show job $SLURM_JOB_ID | grep Command=",)),
+)
+SPOOLED = Case(
+    line_of("log_shell_file_missing", r"/slurm_script: line \d+: (?:\w+: )?/[\w./-]{0,80}spool/"),
+    "the job looks for a file next to Slurm's copy of the job script: {path}", SPOOLED_WHY, SPOOLED_FIXES,
+    "/var/spool/slurmd/job17/slurm_script: line 6: /var/spool/ops/env.sh: No such file or directory\n", _SBATCH)
 REASONS = (
     Case(line_of(_ID, r"not permitted to use|Access/permission denied|[Rr]eservation is invalid"),
          "Slurm does not let this user or account use the partition or reservation: {reason}",

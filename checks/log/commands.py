@@ -14,6 +14,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from ._circumstances import line_of
+from ._slurm_cases import SPOOLED
 
 _BASH = "https://www.gnu.org/software/bash/manual/bash.html"
 _EXIT_STATUS = "https://www.gnu.org/software/bash/manual/html_node/Exit-Status.html"
@@ -105,6 +106,7 @@ ROWS = (
         "built for another processor, or has Windows line ends (^M).",
         Fix("Check the file and the current folder on this node.",
             ("pwd; ls -l {path}", "file {path}", "chmod +x {path}")), _EXIT_STATUS,
+        because_of=("log_path_in_slurm_spool",), cases=(SPOOLED,),
         summary="The shell cannot open or execute a file."),
     Row("log_shell_syntax", "root", "launcher",
         rf"{_SHELL}{_LINE}(?P<what>syntax error near unexpected token .+|syntax error: .+|unexpected EOF while "

@@ -221,7 +221,7 @@ ROWS = (
         "The path is relative to another folder, is not mounted on this node, or another rank has not written it yet.",
         Fix("Check whether it exists on every node.", ("pwd; ls -ld {path:path}",
                                                        "srun --ntasks-per-node=1 ls -ld {path:path}")),
-        _PYTHON, cases=(*_INDEX_FILES, *PATHS)),
+        _PYTHON, because_of=("log_path_in_slurm_spool",), cases=(*_INDEX_FILES, *PATHS)),
     Row("log_cache_raced", "root", "script",
         r"FileNotFoundError: .*(?:\.incomplete|\.lock)'?|FileExistsError: \[Errno 17\] ",
         ("FileNotFoundError: [Errno 2] No such file or directory: '/home/u/.cache/huggingface/x.incomplete'",

@@ -18,6 +18,11 @@ def _exit_code(signal: int) -> str:
     return rf"{ended}[ :=]{{1,3}}(?:-{signal}|{128 + signal})\b"
 
 
+def _job(signal: str) -> str:
+    """Return a pattern for the shell's own report: bash pads what the signal did before it adds the command."""
+    return rf"^(?:\S+: line \d+:\s+\d+ )?{signal}(?:\s*\(core dumped\)|\s{{2,}}\S|\s*$)"
+
+
 # fmt: off
 ROWS = (
     Row("log_ucx_shared_memory_full", "root", "kernel",
@@ -30,7 +35,8 @@ ROWS = (
         "https://github.com/openucx/ucx/pull/11683"),
     Row("log_rank_segfault", "root", "kernel",
         r"exitcode\s*:? ?-11\b|Signal 11 \(SIGSEGV\)|Fatal Python error: Segmentation fault|"
-        r"Segmentation fault \(core dumped\)|died with <Signals\.SIGSEGV|terminated with signal SIGSEGV|"
+        r"Segmentation fault \(core dumped\)|" + _job("Segmentation fault") +
+        r"|died with <Signals\.SIGSEGV|terminated with signal SIGSEGV|"
         r"Caught signal 11 \(Segmentation fault|exits with return code = -11\b|exited on signal 11\b|"
         r"\*\*\* SIGSEGV received at time|Signal: Segmentation fault \(11\)|" + _exit_code(11),
         ("  exitcode  : -11 (pid: 25789)  (SIGSEGV)", "Signal 11 (SIGSEGV) received by PID 25789",
@@ -38,7 +44,8 @@ ROWS = (
          "[n1:02744] Signal: Segmentation fault (11)", "Rank 2 crashed with exit code -11.",
          "[ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -11",
          "Fatal Python error: Segmentation fault", "srun: error: n1: task 2: Segmentation fault (core dumped)",
-         "/bin/bash: line 1: 12 Segmentation fault (core dumped) python t.py",
+         "/bin/bash: line 1: 12 Segmentation fault (core dumped) python t.py", "Segmentation fault",
+         "run.sh: line 9: 4711 Segmentation fault      (core dumped) python train.py",
          "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGSEGV",
          "[node7:4711 :0:4711] Caught signal 11 (Segmentation fault: address not mapped to object at address (nil))"),
         "a rank crashed inside compiled code (SIGSEGV)",
@@ -48,7 +55,8 @@ ROWS = (
          Fix("Check whether the libraries are compatible.",
              ("mgpu doctor --only libraries", "mgpu doctor --only extension_does_not_load",
               "mgpu doctor --only nccl_stack_unlimited"))),
-        _FAULTS, exit_code=-11, tags=("last_line",), because_of=("log_mpi_not_initialized",)),
+        _FAULTS, exit_code=-11, tags=("last_line",),
+        because_of=("log_mpi_not_initialized", "log_nccl_out_of_memory", "log_gpu_memory_full", "log_gpu_memory_taken")),
     Row("log_rank_bus_error", "root", "kernel",
         r"exitcode\s*:? ?-7\b|Signal 7 \(SIGBUS\)|Fatal Python error: Bus error|Bus error \(core dumped\)|"
         r"died with <Signals\.SIGBUS|terminated with signal SIGBUS|Caught signal 7 \(Bus error|"
@@ -68,13 +76,14 @@ ROWS = (
         "https://github.com/pytorch/pytorch/issues/5040", exit_code=-7),
     Row("log_rank_aborted", "secondary", "kernel",
         r"exitcode\s*:? ?-6\b|Signal 6 \(SIGABRT\)|Fatal Python error: Aborted|"
-        r"^(?!srun: error).*Aborted \(core dumped\)|"
+        r"^(?!srun: error).*Aborted \(core dumped\)|" + _job("Aborted") + r"|"
         r"died with <Signals\.SIGABRT|terminated with signal SIGABRT|exits with return code = -6\b|"
         r"exited on signal 6\b|\*\*\* SIGABRT received at time|__cxxabiv1::__terminate\(\)|"
         r"Signal: Aborted \(6\)|" + _exit_code(6),
         ("  exitcode  : -6 (pid: 25842)  (SIGABRT)", "Signal 6 (SIGABRT) received by PID 25842",
          "*** SIGABRT received at time=1734086759 on cpu 3 ***",
          "/lib/libstdc++.so.6(+0xb135a) [0x14e6918f435a] __cxxabiv1::__terminate()",
+         "run.sh: line 9: 4711 Aborted                 (core dumped) python train.py",
          "Fatal Python error: Aborted", "Aborted (core dumped)", "[n1:02744] Signal: Aborted (6)",
          "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGABRT"),
         "a rank aborted (SIGABRT), usually through NCCL's watchdog or a C++ exception",
@@ -84,6 +93,7 @@ ROWS = (
         exit_code=-6, tags=("last_line",)),
     Row("log_illegal_instruction", "root", "kernel",
         r"exitcode\s*:? ?-4\b|Signal 4 \(SIGILL\)|Illegal instruction \(core dumped\)|"
+        + _job("Illegal instruction") + r"|"
         r"Fatal Python error: Illegal instruction|died with <Signals\.SIGILL|Signal: Illegal instruction \(4\)|"
         + _exit_code(4),
         ("  exitcode  : -4 (pid: 11)  (SIGILL)", "Signal 4 (SIGILL) received by PID 11",
@@ -93,7 +103,8 @@ ROWS = (
         Fix("Rebuild the extension on this node, and delete what was compiled on another node.",
             ("lscpu | grep -i flags", "rm -rf ~/.cache/torch_extensions")), _SIGNALS, exit_code=-4),
     Row("log_rank_floating_point_signal", "root", "kernel", r"exitcode\s*:? ?-8\b|Signal 8 \(SIGFPE\)|"
-        r"Floating point exception \(core dumped\)|Signal: Floating point exception \(8\)|" + _exit_code(8),
+        r"Floating point exception \(core dumped\)|" + _job("Floating point exception") +
+        r"|Signal: Floating point exception \(8\)|" + _exit_code(8),
         ("  exitcode  : -8 (pid: 11)  (SIGFPE)", "Signal 8 (SIGFPE) received by PID 11",
          "Floating point exception (core dumped)"),
         "a library divided an integer by zero (SIGFPE)",
@@ -119,32 +130,42 @@ ROWS = (
         (Fix("Check whether the libraries are compatible.", ("mgpu doctor --only libraries",)),
          Fix("Try without a preloaded allocator.", ("env -u LD_PRELOAD mgpu launch train.py",))), _FAULTS),
     Row("log_terminal_closed", "root", "kernel",
-        r"got signal: 1\b|closing signal SIGHUP|exitcode\s*:? ?-1 .*\(SIGHUP\)|Signal 1 \(SIGHUP\)",
+        r"got signal: 1\b|closing signal SIGHUP|exitcode\s*:? ?-1 .*\(SIGHUP\)|Signal 1 \(SIGHUP\)|"
+        + _job("Hangup"),
         ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 26993 got signal: 1",
          "W1121 10:00:00.000 4711 api.py:1010] Sending process 27001 closing signal SIGHUP",
-         "Signal 1 (SIGHUP) received by PID 4711"),
+         "Signal 1 (SIGHUP) received by PID 4711", "Hangup",
+         "/w/run.sh: line 114: 1508441 Hangup                  \"${CMD[@]}\" 2>&1"),
         "the terminal or ssh session closed, which stopped the run (SIGHUP)",
-        "torchrun and accelerate launch handle SIGHUP themselves, so nohup does not protect them.",
+        "Programs that a terminal started get SIGHUP when it closes. torchrun and accelerate launch handle it "
+        "themselves, so nohup does not protect them.",
         Fix("Detach the run from the terminal.", ("mgpu launch --detach train.py", "tmux new -s train")),
         "https://github.com/pytorch/pytorch/issues/67538", effect_of="stop"),
     Row("log_interrupted", "root", "scheduler", r"got signal: 2\b|closing signal SIGINT|^KeyboardInterrupt\b|"
         r"Keyboard interruption\. Exiting|Detected KeyboardInterrupt, attempting graceful shutdown|"
-        r"Main process received SIGINT, exiting",
+        r"Main process received SIGINT, exiting|"
+        r"\b(?i:(?:training|run|execution|process|program|script|evaluation|generation)(?: was| is| has been)?|^\W*) ?"
+        r"(?i:interrupted by (?:the )?(?:user|keyboard))\b|"
+        r"\b(?i:received (?:a )?(?:keyboard ?interrupt|ctrl[-+ ]?c|sigint)|(?:keyboard ?interrupt|ctrl[-+ ]?c|sigint) "
+        r"(?:was )?(?:received|detected|caught|pressed))\b",
         ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 2",
          "W1121 10:00:00.000 4711 api.py:1010] Sending process 27001 closing signal SIGINT", "KeyboardInterrupt",
          "LOGS   - Keyboard interruption. Exiting from early training",
          "UserWarning: Detected KeyboardInterrupt, attempting graceful shutdown...",
-         "[launch.py:328:sigkill_handler] Main process received SIGINT, exiting"),
+         "[launch.py:328:sigkill_handler] Main process received SIGINT, exiting", "KeyboardInterrupt received, saving",
+         "2025-06-24 14:08:01 - INFO - Training interrupted by user", "Interrupted by user."),
         "the run was interrupted (Ctrl-C)",
         "A user, or a program that sends SIGINT, stopped it. What the ranks print afterwards is a consequence.",
         Fix("Start it again, or resume from the last checkpoint.", ("mgpu launch train.py",)), _ELASTIC,
         effect_of="stop"),
     Row("log_asked_to_end", "secondary", "scheduler", r"got signal: 15\b|Received 15 death signal|"
-        r"Main process received SIGTERM, exiting|\*\*\* SIGTERM received at time=|^Terminated with signal 15$",
+        r"Main process received SIGTERM, exiting|\*\*\* SIGTERM received at time=|^Terminated with signal 15$|"
+        r"^\S+: line \d+:\s+\d+ Terminated(?:\s{2,}\S|\s*$)",
         ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 15",
          "W1121 10:00:00.000 4711 api.py:1] Received 15 death signal, shutting down workers",
          "[launch.py:328:sigkill_handler] Main process received SIGTERM, exiting",
-         "*** SIGTERM received at time=1755416551 on cpu 89 ***"),
+         "*** SIGTERM received at time=1755416551 on cpu 89 ***",
+         "run.sh: line 9: 4711 Terminated              python train.py"),
         "the launcher received SIGTERM",
         "Slurm at the time limit or at preemption, a container that stops, or kill. The ranks themselves were fine.",
         Fix("Find out what sent it.",

@@ -6,7 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import from_several_ranks
-from ._slurm_cases import REASONS
+from ._slurm_cases import REASONS, SPOOLED_FIXES, SPOOLED_WHY
 from .commands import IN_SHELL
 
 _ERRNO = "https://github.com/SchedMD/slurm/blob/master/src/common/slurm_errno.c"
@@ -18,6 +18,9 @@ _EXPLAINED = (
     r"requested|count is not available|Memory specification|Invalid qos|Invalid account|Invalid partition|violates "
     r"accounting|Requested time limit|slurm controller|Socket timed out|Invalid job id|Requested nodes are busy|"
     r"already completing|[Aa]uthentication))"
+)
+_NOT_THERE = (
+    r"^(?=.*(?i:\bmissing|not found|no such file|not exist|n't open|not a directory|cannot (?:open|find|access|stat)))"
 )
 # fmt: off
 _FOLDER_OF_CONTAINER = Case(
@@ -34,6 +37,13 @@ _FOLDER_OF_CONTAINER = Case(
     "0: the program begins\n",
     "https://github.com/NVIDIA/pyxis/wiki/Usage")
 ROWS = (
+    Row("log_path_in_slurm_spool", "root", "launcher",
+        _NOT_THERE + r".*?(?P<path>/[\w./-]{0,80}slurm[\w./-]{0,40}/job\d+/(?!slurm_script\b)[\w.][^\s:'\"]*)",
+        ("Missing job script: /var/spool/slurmd/job26948773/slurm/train.slurm",
+         "ERROR: config not found: /var/spool/slurm/d/job17/../configs/a.yaml"),
+        "the job looks for a file next to Slurm's copy of the job script: {path}",
+        SPOOLED_WHY, SPOOLED_FIXES, _SBATCH,
+        summary="The job looks for a file next to Slurm's copy of the job script."),
     Row("log_slurm_refused", "root", "scheduler",
         r"(?:sbatch|srun|salloc): error: (?:Batch job submission failed|Unable to allocate resources|"
         r"Unable to create step for job \d+|Job submit/allocate failed): " + _EXPLAINED + r"(?P<reason>.+)",

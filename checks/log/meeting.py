@@ -302,7 +302,7 @@ ROWS = (
         "The path is wrong, is relative to a folder other than the launcher's, or is not mounted on this node.",
         Fix("Check the current folder.", ("pwd; ls -l {script:path}",)), "https://docs.python.org/3/using/cmdline.html",
         summary="The training script does not exist.", cases=(BLANK_SCRIPT, WINDOWS_SCRIPT),
-        because_of=("log_folder_not_entered",)),
+        because_of=("log_folder_not_entered", "log_path_in_slurm_spool")),
     Row("log_launcher_not_found", "root", "launcher",
         r"(?:accelerate|torchrun|deepspeed|python3?|mgpu): (?:command )?not found|"
         r"exec: \"?(?:accelerate|torchrun|deepspeed|python3?)\"?: executable file not found|"

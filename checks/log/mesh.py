@@ -11,6 +11,7 @@ from mgpu.snapshot import UncaughtException
 
 from . import _device_cases
 from ._circumstances import counts, message
+from ._divided_sizes import divided_size
 
 _MESH = "https://docs.pytorch.org/docs/stable/distributed.html#devicemesh"
 _PARALLEL = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
@@ -26,8 +27,10 @@ _OF_STEPS = re.compile(r"[\w.`'-]*(?:interval|freq|every|page_size)|.*\bby `?pag
 
 
 def _division(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Explain a division that has nothing to do with the number of ranks; None if it may have."""
+    """Explain a division without names, or one that has nothing to do with the number of ranks; None if it may have."""
     what = groups["what"]
+    if (numbers := divided_size(what, raised)) is not None:
+        return numbers
     if not _OF_RANKS.search(_OF_BATCHES.sub("", what)) and len(_OF_BATCHES.findall(what)) > 1:
         return Meaning(
             f"two batch sizes do not fit each other: {what}",

@@ -52,6 +52,11 @@ _END = re.compile(
     r"\b(?:saved|wrote|uploaded|pushed) (?:the )?(?:final|trained|merged) (?:model|checkpoint|weights|adapter)",
     re.I,
 )
+# With the date and level of Python's logging: of the program itself, never of a batch script.
+_LOGGED_SUCCESS = re.compile(
+    r"(?:\d\d:\d\d:\d\d[,.]\d{3}\b.{0,80}?\bINFO\b|^INFO:[\w.]+:|\| (?:INFO|SUCCESS) +\|).*"
+    r"\b(?:completed|finished|ended) successfully\b"
+)
 # Programs also write it when they have read their data.
 _BARE_END = re.compile(r"^\W*(?:all )?(?:done|finished|success|succeeded|completed)\b[ .!]*$", re.I)
 _NOT_ENDED = re.compile(
@@ -248,5 +253,6 @@ def _end(line: Line, number: int) -> Event | None:
     if _BARE_END.match(text):
         return Event(number, shown_text(line.text), line.rank, last=_LAST_LINES_BARE)
     if _END.search(text) and not _NOT_ENDED.search(text) and not _RESTART.search(text):
-        return Event(number, shown_text(line.text), line.rank, last=_LAST_LINES)
+        sure = bool(_LOGGED_SUCCESS.search(line.whole[:SEARCHED]))
+        return Event(number, shown_text(line.text), line.rank, sure=sure, last=_LAST_LINES)
     return None

@@ -2,8 +2,9 @@
 
 A nohup.out, a log that a script opens with `>>`, or the output of a requeued Slurm job has all attempts; the last one
 counts. A run begins where the first lines of the file are printed again after the end of the run before: after what
-only a launcher or Slurm prints at the end of the whole run, or, in the output of one process, after an exception. There
-it also begins where hundreds of lines follow an exception: nothing prints so much after its end.
+only a launcher or Slurm prints at the end of the whole run, or, in the output of one process, after an exception or an
+error that its logger reports. There it also begins where hundreds of lines follow an exception: nothing prints so much
+after its end.
 """
 
 from __future__ import annotations
@@ -41,6 +42,12 @@ _END_OF_PROCESS = re.compile(
     rb"^(?:Killed|Terminated|Aborted|Segmentation fault)\b",
     re.M,
 )
+# What Python's logging writes of a failure, or of a user's stop: the program can go on after it.
+_LOGGED_END = re.compile(
+    rb"^\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[^\n]{0,120}?\b(?:(?:ERROR|CRITICAL)\b|[Ii]nterrupted by (?:the )?user)|"
+    rb"^(?:ERROR|CRITICAL):[\w.]+:",
+    re.M,
+)
 _SEVERAL_PROCESSES = re.compile(
     rb"torch/distributed/(?:run|launch|elastic)|torch\.distributed\.(?:run|launch|elastic)|\btorchrun\b|\[rank\d|"
     rb"accelerate[./](?:commands[./])?launch|deepspeed/launcher|\[launch\.py|\[runner\.py|\bsrun: |\bmpirun\b|"
@@ -53,6 +60,7 @@ _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
     _END_OF_RUN: (b"slurmstepd", b"ChildFailedError", b"exits with return", b"CalledProcessError", b"srun: Term"),
     _END_OF_PROCESS: (b"Error", b"Exception", b"Interrupt", b": error: ", b"Killed", b"Terminated", b"Aborted",
                       b"Segmentation"),
+    _LOGGED_END: (b"ERROR", b"CRITICAL", b"nterrupted by"),
     _SEVERAL_PROCESSES: (b"torch/distributed/", b"torch.distributed.", b"torchrun", b"[rank", b"accelerate",
                          b"deepspeed/launcher", b"[launch.py", b"[runner.py", b"srun: ", b"mpirun",
                          b"multiprocessing/spawn", b"ProcessRaised", b" pid="),
@@ -78,6 +86,7 @@ class _Marks:
     ends: list[int]
     ends_of_processes: list[int]
     nohups: list[int]
+    logged_ends: list[int] = field(default_factory=list)
     all_ends: list[int] = field(default_factory=list)
     several: bool = False
     lines: int = 0
@@ -138,6 +147,7 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
         lines = _Lines(part, before)
         marks.ends += lines.of(_END_OF_RUN)
         marks.ends_of_processes += lines.of(_END_OF_PROCESS)
+        marks.logged_ends += lines.of(_LOGGED_END)
         marks.nohups += lines.of(_NOHUP)
         marks.several = marks.several or any(lines.of(_SEVERAL_PROCESSES))
         for place, (pattern, word) in enumerate(head):
@@ -147,7 +157,8 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
                 marks.heads += found
         before += part.count(b"\n")
     marks.heads = sorted(one for one in marks.heads if often[one[1]] <= _OFTEN)
-    marks.all_ends = sorted({*marks.ends, *marks.ends_of_processes})
+    logged = [] if marks.several else marks.logged_ends
+    marks.all_ends = sorted({*marks.ends, *marks.ends_of_processes, *logged})
     marks.lines = before
     return marks
 

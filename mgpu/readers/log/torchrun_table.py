@@ -22,7 +22,15 @@ _SINGLE = re.compile(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,9}) \(
 _PROGRAMS = "|".join((r"python[\d.]*", r"pypy[\d.]*", *PROGRAMS, "mpirun"))
 STARTED = re.compile(rf"Command (?:'?\[)?'?(?:[^',\s]*/)?(?:{_PROGRAMS})(?=['\s])")
 # What torchrun and torch.multiprocessing raise when one of their processes has failed: never the cause.
-LAUNCHER_EXCEPTIONS = frozenset({"ChildFailedError", "ProcessRaisedException", "ProcessExitedException"})
+LAUNCHER_EXCEPTIONS = frozenset(
+    {
+        "ChildFailedError",
+        "ProcessRaisedException",
+        "ProcessExitedException",
+        "PapermillExecutionError",
+        "CellExecutionError",
+    }
+)  # the last two: of a notebook
 _LAUNCHERS = [known for known in KNOWN.values() if known.started]
 # The first line in which a launcher reports that a rank has failed. `frames[:1]`: the frame of its entry point.
 FAILURE_REPORT = re.compile(

@@ -7,9 +7,12 @@ import re
 FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 RICH_FRAME = re.compile(r"(?P<file>/\S+|\S+\.py):(?P<line>\d+) in (?P<function>\S+)$")
 IPYTHON_FRAME = re.compile(
-    r"(?:File )?(?P<file>/?[\w./~+-]+\.py|<ipython-input[^>]*>|Cell In ?\[\d+\])(?:(?::|, line )(?P<line>\d+))?,? in "
-    r"(?P<function>\w+|<[^>]*>)"
+    r"(?:File )?(?P<file>/?[\w./~+-]+\.py|<ipython-input[^>]*>|Cell In ?\[\d+\])(?:(?::|, line )(?P<line>\d+))?"
+    r"(?:,? in (?P<function>\w+|<[^>]*>)|(?<=\d)$)"  # without a function: the statements of a cell, an import
 )
+# The line of a frame that IPython marks among its neighbors.
+IPYTHON_CODE = re.compile(r"-+> ?(?P<number>\d+) (?P<code>.*)")
+IPYTHON_NEIGHBOR = re.compile(r"\s+(?:\d+ |\(\.\.\.\))|\s*$")
 # Also mgpu's recorder, which a rank loads from a clone of mgpu.
 # Folders and files of torch. Outside of site-packages it is an archive that was unpacked, or a clone.
 _OF_TORCH = (

@@ -19,7 +19,7 @@ from mgpu.readers.log.line import Line, shown_message
 from mgpu.readers.log.message_lines import NOT_OF_MESSAGE, OPENS_REASON, continues, whole_message
 from mgpu.readers.log.open_traceback import OpenTraceback
 from mgpu.readers.log.torchrun_table import LAUNCHER_EXCEPTIONS, STARTED
-from mgpu.readers.log.traceback_frames import FRAME, IPYTHON_FRAME, RICH_FRAME
+from mgpu.readers.log.traceback_frames import FRAME, IPYTHON_CODE, IPYTHON_FRAME, IPYTHON_NEIGHBOR, RICH_FRAME
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import CutTraceback, UncaughtException
 
@@ -272,8 +272,8 @@ class Tracebacks:
         self.quotes_code = bool(one.frames) and text[:1].isspace() and not FRAME.match(text)
         if frame := FRAME.match(text) or (IPYTHON_FRAME.match(text) if one.ipython else None):
             one.add_frame(frame)
-        elif one.frames and one.expects_code and text[:1].isspace():
-            one.add_code(text.strip())
+        elif one.frames and one.expects_code and (code := _code(text, ipython=bool(one.ipython))):
+            one.add_code(code)
         elif one.ipython:
             ends = _ENDS.match(text)
             if ends and (ends["type"].rpartition(".")[2] == one.ipython or (one.ipython == _ANY and read_bare(text))):
@@ -380,6 +380,13 @@ class Tracebacks:
         kept.append(replace(one.found, signatures=signatures, message=message, more=more))
         if len(self.found) > _KEPT:
             self._process_of.pop(self.found.pop(_KEPT // 2).line, None)  # the first and the last ones matter most
+
+
+def _code(text: str, *, ipython: bool) -> str:
+    """Return the source line of a frame that a line shows."""
+    if ipython and (marked := IPYTHON_CODE.match(text)):
+        return marked["code"].strip()
+    return text.strip() if text[:1].isspace() and not (ipython and IPYTHON_NEIGHBOR.match(text)) else ""
 
 
 def _is_of_launcher(name: str, message: str, *, in_launcher: bool = False) -> bool:
