@@ -95,3 +95,36 @@ def test_what_the_run_survived_is_shown(tmp_path: Path) -> None:
     text = "\n".join("".join(part for part, _ in line) for line in report)
     assert "went on after 1 known error" in text and "Went on after" in text
     assert "run.log:2: slurmstepd: error: *** JOB 11 ON gpu011 CANCELLED" in text and "(2 times)" in text
+
+
+NVML = "gpu7:41:41 [0] init.cc:83 NCCL WARN nvmlInit_v2() failed: Driver/library version mismatch\n"
+SCATTER = (
+    "/x/torch_geometric/typing.py:63: UserWarning: An issue occurred while importing 'torch-scatter'. Disabling its "
+    "usage. Stacktrace: /x/torch_scatter/_version_cpu.so: undefined symbol: _ZN3c1017RegisterOperatorsD1Ev\n"
+)
+IOMMU = 'gpu7:41:41 [0] NCCL WARN Missing "iommu=pt" from kernel command line which can lead to a hang!\n'
+LOGGED = "Evaluation  [ {n}/1872]  eta: 3:12:57    time: 9.6318  data: 0.1369  max mem: 17330\n"
+TUTORIAL = "INFO:root:[1,   {n}] loss: 0.119 masks: 66.3 44.2 [mem: 5.91e+04] (669.2 ms)\n"
+
+
+@pytest.mark.parametrize("warning", [NVML, IOMMU, SCATTER])
+@pytest.mark.parametrize("after", ["".join(LOGGED.format(n=n) for n in range(100, 300, 10)), "reading a part\n" * 300])
+def test_a_warning_after_which_much_follows_is_no_failure(warning: str, after: str, tmp_path: Path) -> None:
+    assert cause("loading\n" + warning + after, tmp_path) is None
+    failure = frames(("/home/ada/fit.py", "main", "run()")) + "ValueError: no\n"
+    assert cause("loading\n" + after + failure, tmp_path) == "log_exception"
+
+
+def test_a_warning_is_the_cause_if_the_run_failed_after_it(tmp_path: Path) -> None:
+    assert cause("loading\n" + NVML + "waiting\n" * 3, tmp_path) == "log_driver_mismatch"
+    killed = "srun: error: n1: task 0: Exited with exit code 1\n"
+    assert cause("loading\n" + SCATTER + "reading a part\n" * 300 + killed, tmp_path) is not None
+    assert cause(SCATTER + "reading a part\n" * 30, tmp_path) is None
+
+
+@pytest.mark.parametrize("line", [LOGGED, TUTORIAL, "Epoch: [3]  [ {n}/1252]  eta: 0:12:31  loss: 0.3\n"])
+def test_steps_of_these_forms_show_that_an_exception_was_caught(line: str, tmp_path: Path) -> None:
+    caught = frames(("/home/ada/fit.py", "main", "run()")) + "ValueError: no\n"
+    before, after = ("".join(line.format(n=n) for n in range(at, at + 700, 10)) for at in (10, 800))
+    assert cause(before + caught + after, tmp_path) is None
+    assert cause(before + caught + line.format(n=800), tmp_path) == "log_exception"
