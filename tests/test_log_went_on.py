@@ -128,3 +128,35 @@ def test_steps_of_these_forms_show_that_an_exception_was_caught(line: str, tmp_p
     before, after = ("".join(line.format(n=n) for n in range(at, at + 700, 10)) for at in (10, 800))
     assert cause(before + caught + after, tmp_path) is None
     assert cause(before + caught + line.format(n=800), tmp_path) == "log_exception"
+
+
+HEAD = "Traceback (most recent call last):\n"
+CLOSED = frames(("/v/site-packages/tensorboardX/event_file_writer.py", "run", "self._queue.get()"))[len(HEAD) :]
+SPAWNED = (
+    HEAD
+    + '  File "/x/torch/multiprocessing/spawn.py", line 160, in join\n    raise ProcessRaisedException(msg, error)\n'
+    "torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 0 terminated with the following error:\n"
+)
+FAILED = frames(("/home/ada/gait.py", "infer", "x = inputs.permute(2, 1, 0)")) + "ValueError: six dimensions\n"
+
+
+def test_threads_that_end_with_their_process_are_no_cause(tmp_path: Path) -> None:
+    closed = "OSError: handle is closed\n"
+    torn = f"Exception in thread Thread-3:\nException in thread Thread-2:\n{HEAD}{CLOSED}{closed}{CLOSED}{closed}"
+    first = root_cause.find_cause(read_text("reading\n" * 5 + torn + SPAWNED + FAILED, tmp_path), None).first
+    assert first and first.outcome.problem and "six dimensions" in first.outcome.problem.title
+    wandb = "Thread HandlerThread:\n" + frames(
+        ("/v/site-packages/wandb/sdk/internal/internal_util.py", "run", "self._run()")
+    )
+    ended = wandb + "EOFError\nException: The wandb backend process has shutdown\n"
+    assert cause("epoch 1\n" + ended + FAILED.replace("ValueError: six dimensions", "KeyboardInterrupt"), tmp_path) == (
+        "log_interrupted"
+    )
+    assert cause("epoch 1\n" + wandb + "EOFError\n" + FAILED.replace("ValueError: six dimensions", "EOFError"),
+                 tmp_path) == "log_exception"  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ["RuntimeError: KeyboardInterrupt: ", "ImportError: KeyboardInterrupt"])
+def test_ctrl_c_within_an_import(line: str, tmp_path: Path) -> None:
+    text = frames(("/x/site-packages/torch/__init__.py", "<module>", "from torch._C import *")) + line + "\n"
+    assert cause(text, tmp_path) == "log_interrupted"

@@ -128,10 +128,12 @@ ROWS = (
         Fix("Detach the run from the terminal.", ("mgpu launch --detach train.py", "tmux new -s train")),
         "https://github.com/pytorch/pytorch/issues/67538", effect_of="stop"),
     Row("log_interrupted", "root", "scheduler", r"got signal: 2\b|closing signal SIGINT|^KeyboardInterrupt\b|"
+        r"^\w+Error: KeyboardInterrupt:?(?: <EMPTY MESSAGE>)? ?$|"
         r"Keyboard interruption\. Exiting|Detected KeyboardInterrupt, attempting graceful shutdown|"
         r"Main process received SIGINT, exiting",
         ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 2",
          "W1121 10:00:00.000 4711 api.py:1010] Sending process 27001 closing signal SIGINT", "KeyboardInterrupt",
+         "RuntimeError: KeyboardInterrupt: ", "RuntimeError: KeyboardInterrupt: <EMPTY MESSAGE>",
          "LOGS   - Keyboard interruption. Exiting from early training",
          "UserWarning: Detected KeyboardInterrupt, attempting graceful shutdown...",
          "[launch.py:328:sigkill_handler] Main process received SIGINT, exiting"),
