@@ -160,3 +160,33 @@ def test_threads_that_end_with_their_process_are_no_cause(tmp_path: Path) -> Non
 def test_ctrl_c_within_an_import(line: str, tmp_path: Path) -> None:
     text = frames(("/x/site-packages/torch/__init__.py", "<module>", "from torch._C import *")) + line + "\n"
     assert cause(text, tmp_path) == "log_interrupted"
+
+
+ON_CPU = (
+    "1/100 15G 3.566 640: 9% 609/6848WARNING \u26a0\ufe0f CUDA OutOfMemoryError in TaskAlignedAssigner, using CPU\n"
+)
+LOGGED_STATE = (
+    "(WARNING)[base.py:475] loaded state dict contains a parameter group that doesn't match the size of optimizer's "
+    "group\n"
+)
+VISDOM = (
+    "requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=8097): Max retries exceeded with "
+    "url: /events (Caused by NewConnectionError('<x>: Failed to establish a new connection: [Errno 111] Connection "
+    "refused'))\n"
+)
+TUNED = "E0106 16:56:21.639000 41 torch/_inductor/select_algorithm.py:2100] [7/0] {}\n"
+AUTOTUNED = TUNED.format("Runtime error during autotuning:") + TUNED.format(
+    "No valid triton configs. OutOfResources: out of resource: shared memory, Required: 245760, Hardware limit: 232448."
+)
+
+
+@pytest.mark.parametrize("said", [ON_CPU, VISDOM, AUTOTUNED, LOGGED_STATE])
+def test_what_a_program_goes_on_after_by_its_own_words(said: str, tmp_path: Path) -> None:
+    failure = frames(("/home/ada/fit.py", "main", "x.view(3, 4)")) + "RuntimeError: shape '[3, 4]' is invalid for "
+    assert cause(said + failure + "input of size 8\n", tmp_path) == "log_reshape_invalid"
+    assert cause(said + CANCELLED.format(job=7), tmp_path) in (
+        "log_slurm_cancelled",
+        "log_optimizer_state_does_not_fit",
+    )
+    if said is not LOGGED_STATE:
+        assert cause(said, tmp_path) is None

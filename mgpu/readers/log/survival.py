@@ -267,7 +267,7 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             hint=name in signatures.hints or bool(_DONE_WITHOUT.search(one.text)),
             note=not with_it and bool(_NOTE.search(one.text)),
             stops=name in signatures.stops,
-            warned=name in signatures.of_gpu and not with_it and bool(_WARNING.match(one.text)),
+            warned=name in signatures.of_gpu | signatures.of_program and not with_it and bool(_WARNING.match(one.text)),
             by_program=name in signatures.of_program and not with_it and one.ranks == (),
         )
     return found
