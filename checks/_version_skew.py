@@ -279,6 +279,8 @@ def model_types() -> tuple[str, ...]:
 def package_of(call: str) -> str | None:
     """Return the package whose class or function the table has under this name; None if several have."""
     owner = _base(call).partition(".")[0]
+    if owner == "ConfigDict":  # also of mmengine and ml_collections, which name their configs so
+        return None
     found = {one.package for what, known in _table().items() if re.split(r"[.(]", what)[0] == owner for one in known}
     if len(found) == 1:
         return found.pop()

@@ -196,14 +196,15 @@ PAPERMILL = (
 )
 NBCLIENT = (
     frames((SCRIPT, "<module>", "nb.execute()"), ("nbclient/client.py", "check", "raise CellExecutionError"))
-    + "nbclient.exceptions.CellExecutionError: An error occurred while executing the following cell:\n------\nx\n------\n"
+    + "nbclient.exceptions.CellExecutionError: An error occurred while executing the following cell:\n"
+    + "------\nx\n------\n"
 )
 
 
 @pytest.mark.parametrize("wrapper", ["", PAPERMILL, NBCLIENT])
 def test_the_exception_of_a_notebooks_cell_is_the_cause(wrapper: str, tmp_path: Path) -> None:
     key = CELL.format(type="KeyError", code='rate = config["learning_rate"]') + "KeyError: 'learning_rate'\n"
-    _, title, words = explained(tmp_path, wrapper + key)
+    _, title, _ = explained(tmp_path, wrapper + key)
     assert "config has no key 'learning_rate'" in title and "Papermill" not in title, title
     memory = CELL.format(type="OutOfMemoryError", code="trainer.train()") + (
         "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.68 GiB of "

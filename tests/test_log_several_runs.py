@@ -55,6 +55,14 @@ SEVERAL = {
         + "usage: train.py [-h] [--lr LR]\n                [--steps STEPS]\n"
         "train.py: error: argument --steps: invalid int value: 'y'\n", 7, 2, "'y'",
     ),
+    "one process, after a task of srun": (
+        HEAD + FIRST + "srun: error: n1: task 0: Exited with exit code 1\n" + HEAD + FIRST + HEAD + STEPS + LAST,
+        14, 1, "odd",
+    ),
+    "a job that was cancelled, after jobs that ended well": (
+        ("Sun Nov 8 10:12:01 2026\n" + HEAD + STEPS) * 4 + CANCELLED.format(job=7)
+        + "Mon Dec 9 11:13:02 2026\n" + HEAD + LAST, 22, 1, "odd",
+    ),
     "the last one succeeded": (HEAD + FIRST + HEAD + STEPS + "{'train_runtime': 8.1, 'train_loss': 0.4}\n", 7, 1, None),
 }  # fmt: skip
 # One run, although its first lines or an error occur several times.
@@ -64,6 +72,19 @@ ONE = {
     ),
     "torchrun's ranks": "torchrun --nproc-per-node 2 train.py\n" + HEAD + FIRST + HEAD + FIRST + TABLE,
     "Slurm's tasks": HEAD + FIRST + "srun: error: n1: task 0: Exited with exit code 1\n" + HEAD + STEPS,
+    "Slurm's tasks, of which each prints the same": (
+        HEAD
+        + FIRST
+        + "srun: error: n1: task 0: Exited with exit code 1\n"
+        + HEAD
+        + FIRST
+        + "srun: error: n1: task 1: Exited with exit code 1\n"
+    ),
+    "srun's tasks, of which one fails early": "srun: job 7 has been allocated resources\n"
+    + HEAD
+    + FIRST
+    + HEAD
+    + STEPS,
     "an exception that was caught": HEAD + STEPS + FIRST + STEPS,
     "another program after it": HEAD + STEPS + FIRST + "Merging the checkpoint\nNo weights in out/\n" + LAST,
     "conda's own error": "CondaError: Run 'conda init' before 'conda deactivate'\n" + "reading\n" * 250,

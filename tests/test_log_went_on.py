@@ -95,3 +95,98 @@ def test_what_the_run_survived_is_shown(tmp_path: Path) -> None:
     text = "\n".join("".join(part for part, _ in line) for line in report)
     assert "went on after 1 known error" in text and "Went on after" in text
     assert "run.log:2: slurmstepd: error: *** JOB 11 ON gpu011 CANCELLED" in text and "(2 times)" in text
+
+
+NVML = "gpu7:41:41 [0] init.cc:83 NCCL WARN nvmlInit_v2() failed: Driver/library version mismatch\n"
+SCATTER = (
+    "/x/torch_geometric/typing.py:63: UserWarning: An issue occurred while importing 'torch-scatter'. Disabling its "
+    "usage. Stacktrace: /x/torch_scatter/_version_cpu.so: undefined symbol: _ZN3c1017RegisterOperatorsD1Ev\n"
+)
+IOMMU = 'gpu7:41:41 [0] NCCL WARN Missing "iommu=pt" from kernel command line which can lead to a hang!\n'
+LOGGED = "Evaluation  [ {n}/1872]  eta: 3:12:57    time: 9.6318  data: 0.1369  max mem: 17330\n"
+TUTORIAL = "INFO:root:[1,   {n}] loss: 0.119 masks: 66.3 44.2 [mem: 5.91e+04] (669.2 ms)\n"
+
+
+@pytest.mark.parametrize("warning", [NVML, IOMMU, SCATTER])
+@pytest.mark.parametrize("after", ["".join(LOGGED.format(n=n) for n in range(100, 300, 10)), "reading a part\n" * 300])
+def test_a_warning_after_which_much_follows_is_no_failure(warning: str, after: str, tmp_path: Path) -> None:
+    assert cause("loading\n" + warning + after, tmp_path) is None
+    failure = frames(("/home/ada/fit.py", "main", "run()")) + "ValueError: no\n"
+    assert cause("loading\n" + after + failure, tmp_path) == "log_exception"
+
+
+def test_a_warning_is_the_cause_if_the_run_failed_after_it(tmp_path: Path) -> None:
+    assert cause("loading\n" + NVML + "waiting\n" * 3, tmp_path) == "log_driver_mismatch"
+    killed = "srun: error: n1: task 0: Exited with exit code 1\n"
+    assert cause("loading\n" + SCATTER + "reading a part\n" * 300 + killed, tmp_path) is not None
+    assert cause(SCATTER + "reading a part\n" * 30, tmp_path) is None
+
+
+@pytest.mark.parametrize("line", [LOGGED, TUTORIAL, "Epoch: [3]  [ {n}/1252]  eta: 0:12:31  loss: 0.3\n"])
+def test_steps_of_these_forms_show_that_an_exception_was_caught(line: str, tmp_path: Path) -> None:
+    caught = frames(("/home/ada/fit.py", "main", "run()")) + "ValueError: no\n"
+    before, after = ("".join(line.format(n=n) for n in range(at, at + 700, 10)) for at in (10, 800))
+    assert cause(before + caught + after, tmp_path) is None
+    assert cause(before + caught + line.format(n=800), tmp_path) == "log_exception"
+
+
+HEAD = "Traceback (most recent call last):\n"
+CLOSED = frames(("/v/site-packages/tensorboardX/event_file_writer.py", "run", "self._queue.get()"))[len(HEAD) :]
+SPAWNED = (
+    HEAD
+    + '  File "/x/torch/multiprocessing/spawn.py", line 160, in join\n    raise ProcessRaisedException(msg, error)\n'
+    "torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 0 terminated with the following error:\n"
+)
+FAILED = frames(("/home/ada/gait.py", "infer", "x = inputs.permute(2, 1, 0)")) + "ValueError: six dimensions\n"
+
+
+def test_threads_that_end_with_their_process_are_no_cause(tmp_path: Path) -> None:
+    closed = "OSError: handle is closed\n"
+    torn = f"Exception in thread Thread-3:\nException in thread Thread-2:\n{HEAD}{CLOSED}{closed}{CLOSED}{closed}"
+    first = root_cause.find_cause(read_text("reading\n" * 5 + torn + SPAWNED + FAILED, tmp_path), None).first
+    assert first and first.outcome.problem and "six dimensions" in first.outcome.problem.title
+    wandb = "Thread HandlerThread:\n" + frames(
+        ("/v/site-packages/wandb/sdk/internal/internal_util.py", "run", "self._run()")
+    )
+    ended = wandb + "EOFError\nException: The wandb backend process has shutdown\n"
+    assert cause("epoch 1\n" + ended + FAILED.replace("ValueError: six dimensions", "KeyboardInterrupt"), tmp_path) == (
+        "log_interrupted"
+    )
+    assert cause("epoch 1\n" + wandb + "EOFError\n" + FAILED.replace("ValueError: six dimensions", "EOFError"),
+                 tmp_path) == "log_exception"  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ["RuntimeError: KeyboardInterrupt: ", "ImportError: KeyboardInterrupt"])
+def test_ctrl_c_within_an_import(line: str, tmp_path: Path) -> None:
+    text = frames(("/x/site-packages/torch/__init__.py", "<module>", "from torch._C import *")) + line + "\n"
+    assert cause(text, tmp_path) == "log_interrupted"
+
+
+ON_CPU = (
+    "1/100 15G 3.566 640: 9% 609/6848WARNING \u26a0\ufe0f CUDA OutOfMemoryError in TaskAlignedAssigner, using CPU\n"
+)
+LOGGED_STATE = (
+    "(WARNING)[base.py:475] loaded state dict contains a parameter group that doesn't match the size of optimizer's "
+    "group\n"
+)
+VISDOM = (
+    "requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=8097): Max retries exceeded with "
+    "url: /events (Caused by NewConnectionError('<x>: Failed to establish a new connection: [Errno 111] Connection "
+    "refused'))\n"
+)
+TUNED = "E0106 16:56:21.639000 41 torch/_inductor/select_algorithm.py:2100] [7/0] {}\n"
+AUTOTUNED = TUNED.format("Runtime error during autotuning:") + TUNED.format(
+    "No valid triton configs. OutOfResources: out of resource: shared memory, Required: 245760, Hardware limit: 232448."
+)
+
+
+@pytest.mark.parametrize("said", [ON_CPU, VISDOM, AUTOTUNED, LOGGED_STATE])
+def test_what_a_program_goes_on_after_by_its_own_words(said: str, tmp_path: Path) -> None:
+    failure = frames(("/home/ada/fit.py", "main", "x.view(3, 4)")) + "RuntimeError: shape '[3, 4]' is invalid for "
+    assert cause(said + failure + "input of size 8\n", tmp_path) == "log_reshape_invalid"
+    assert cause(said + CANCELLED.format(job=7), tmp_path) in (
+        "log_slurm_cancelled",
+        "log_optimizer_state_does_not_fit",
+    )
+    if said is not LOGGED_STATE:
+        assert cause(said, tmp_path) is None

@@ -28,7 +28,8 @@ _ADVISES = re.compile(
 _NO_ADVICE = re.compile(
     r"report (?:a |this |an )?(?:bug|issue|error)|(?:file|open|submit|raise) (?:a |an )?(?:bug|issue)|"
     r"CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|full stack trace|for further information visit|HYDRA_FULL_ERROR|"
-    r"invalid combination of arguments|stacktrace|TORCHDYNAMO_VERBOSE|TORCH_LOGS|stop debugging",
+    r"invalid combination of arguments|stacktrace|TORCHDYNAMO_VERBOSE|TORCH_LOGS|stop debugging|"
+    r"indices must be integers",
     re.I,
 )
 _MOST, _LONGEST = 2, 260  # sentences, characters of one

@@ -13,15 +13,16 @@ from mgpu.check import Fix
 from mgpu.command_line import Code, python, shell
 from mgpu.snapshot import UncaughtException
 
-from .._calls import asked_by_script
 from ._functions_as_values import function_as_value
 from ._messages import first_of_empty, short_name, wrong_value
+from ._missing_settings import missing_in_config
 from ._next_items import used_up, without_parameters
 from ._opencv import refused_array
 from ._own_arguments import not_a_size, path_that_is_none
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
 from ._table_keys import computed_key, other_literal
+from ._wrong_calls import call_that_does_not_fit, wrong_call
 
 _KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
 _BATCHES = re.compile(
@@ -32,11 +33,6 @@ _CONFIGS = re.compile(r"(?:^|\.|_)(?:cfg|conf|config|args|opts?|options|hparams|
 _UNPACK = re.compile(r"^(?:for )?(?P<names>[\w.*\[\]', ]+?)(?: = | in )(?P<value>.+)$")
 _COUNTS = re.compile(r"\(expected (?:at least )?(?P<wanted>\d+)(?:, got (?P<got>\d+))?\)")
 _OPERANDS = re.compile(r"unsupported operand type\(s\) for (?P<op>\S+): '(?P<left>\w+)' and '(?P<right>\w+)'")
-_CALL = re.compile(
-    r"(?P<call>[\w.]+)\(\) (?:takes (?:from \d+ to )?(?P<takes>\d+) positional arguments? but (?P<given>\d+) (?:was|"
-    r"were) given"
-    r"|missing (?P<count>\d+) required (?:positional|keyword-only) arguments?: (?P<missing>.+))"
-)
 _WORD = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _WORDS_OF_COMMAND = re.compile(rf"\[(?:(?:{_WORD.pattern})(?:, (?!\]))?)+\]")
 _PRINT = re.compile(r"print\(|\{|format\(")
@@ -206,36 +202,6 @@ def _unpacked(one: UncaughtException) -> Meaning | None:
     )
 
 
-def _call(one: UncaughtException) -> Meaning | None:
-    found = _CALL.search(one.message)
-    if not found or not (one.packages[-1:] == ("",) or asked_by_script(one)):
-        return None
-    call, short = found["call"], found["call"].removesuffix(".__init__")
-    code = one.own_code if one.own_code else None
-    if found["missing"]:
-        title = f"your call at {_at(one)} does not pass {found['missing']} to {short}(), which needs it"
-    else:
-        takes, given = int(found["takes"]), int(found["given"])
-        bound = 1 if "." in call else 0  # self
-        title = f"your call at {_at(one)} passes {given - bound} arguments to {short}(), which takes {takes - bound}"
-    return Meaning(
-        title,
-        "Call and definition do not fit: one of the two was changed, another class of that name is used, or the batch "
-        "has other keys than forward() has arguments." + (f' The line is "{code}".' if code else ""),
-        (
-            Fix(
-                "Compare the call with the definition.",
-                (
-                    shell(
-                        "grep -rnE --include='*.py' {} .",
-                        f"def {call.rpartition('.')[2]}\\(|class {short.partition('.')[0]}\\b",
-                    ),
-                ),
-            ),
-        ),
-    )
-
-
 def _empty(one: UncaughtException) -> Meaning | None:
     code, short = one.code or "", short_name(one.type)
     name = None
@@ -385,11 +351,13 @@ def _recursion(one: UncaughtException) -> Meaning | None:
 
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     _key,
-    _call,
+    wrong_call,
+    call_that_does_not_fit,
     _not_json,
     function_as_value,
     without_parameters,
     refused_array,
+    missing_in_config,
     lacks,
     other_end_gone,
 )

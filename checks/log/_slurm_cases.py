@@ -1,4 +1,4 @@
-"""What does Slurm's reason for a rejected job or step mean, and a path in its spool folder? Cases of several rows."""
+"""What does Slurm's reason for a rejected or cancelled job mean, and a path in its spool folder? Cases of rows."""
 
 from __future__ import annotations
 
@@ -79,4 +79,14 @@ REASONS = (
                                                 "sbatch --dependency=afterany:JOB SCRIPT")),
          "sbatch: error: Batch job submission failed: Job dependency problem\n", _SBATCH),
 )
+CANCELLED_IN_QUEUE = Case(
+    line_of("log_slurm_job_over", r"Unable to allocate resources"),
+    "the request was cancelled while it waited in the queue: the program was not started",
+    "srun or salloc asked for resources and waited. A user or an administrator cancelled the request (scancel, Ctrl-C "
+    "twice, the end of the shell) before it had any.",
+    (Fix("Find out who cancelled it, then submit it again.",
+         ("sacct -j JOBID --format=JobID,State%30,Submit,Start,End",)),
+     Fix("A job script waits without an open shell.", ("sbatch --gpus-per-node=1 SCRIPT", "squeue --me --start"))),
+    "srun: job 4711 queued and waiting for resources\nsrun: Job has been cancelled\n"
+    "srun: error: Unable to allocate resources: Job/step already completing or completed\n", _SRUN)
 # fmt: on

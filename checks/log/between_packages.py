@@ -13,6 +13,7 @@ from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
 from ._functions_as_values import FUNCTIONS
 from ._messages import NO_TRACEBACK, short_name, whole_message
+from ._missing_settings import missing_in_config
 from .exceptions import in_handler, unknown_exceptions
 
 # What Python says if a caller was written for another version of what it calls. Objects of Python's own types are wrong
@@ -34,7 +35,7 @@ _TYPES = frozenset({"TypeError", "AttributeError", "ValueError", "ImportError"})
 def _raised_in_package(one: UncaughtException) -> tuple[str, ...]:
     """Return the innermost packages of the traceback, caller last; empty if the user's own file raised it."""
     named = [package for package in one.packages if package]
-    if not named or not one.packages[-1]:
+    if not named or not one.packages[-1] or missing_in_config(one):
         return ()
     # torch calls the user's modules and looks up their attributes (Module.__call__, __getattr__).
     callers = [package for package in one.packages if package != "torch"]

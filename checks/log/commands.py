@@ -30,7 +30,7 @@ _SHELL = r"^(?:-?(?:ba|z|da|k)?sh|[\w./~-]*\.(?:sh|slurm|sbatch|shell|pbs|lsf|jo
 _LINE = r"(?:: (?:line )?\d+)?: "
 IN_SHELL = f"{_SHELL}{_LINE}"
 _OTHERS = (
-    r"(?!-|\$|\S+\.(?:py|ya?ml|json):)"
+    r"(?!-|\$|\S+\.(?:py|ya?ml|json):|[A-Za-z_]\w*(?:\.\w+)+=)"
     r"(?!(?:accelerate|torchrun|deepspeed|python3?|mgpu|nvidia-smi|orted|prted|hydra_pmi_proxy|module|conda|ninja)\b)"
 )
 _ARGUMENT = r"error: argument (?P<option>(?!--num_processes)[^:\s]+): "

@@ -56,7 +56,8 @@ ROWS = (
              ("mgpu doctor --only libraries", "mgpu doctor --only extension_does_not_load",
               "mgpu doctor --only nccl_stack_unlimited"))),
         _FAULTS, exit_code=-11, tags=("last_line",),
-        because_of=("log_mpi_not_initialized", "log_nccl_out_of_memory", "log_gpu_memory_full", "log_gpu_memory_taken")),
+        because_of=("log_mpi_not_initialized", "log_nccl_out_of_memory", "log_gpu_memory_full",
+                    "log_gpu_memory_taken")),
     Row("log_rank_bus_error", "root", "kernel",
         r"exitcode\s*:? ?-7\b|Signal 7 \(SIGBUS\)|Fatal Python error: Bus error|Bus error \(core dumped\)|"
         r"died with <Signals\.SIGBUS|terminated with signal SIGBUS|Caught signal 7 \(Bus error|"
@@ -142,6 +143,7 @@ ROWS = (
         Fix("Detach the run from the terminal.", ("mgpu launch --detach train.py", "tmux new -s train")),
         "https://github.com/pytorch/pytorch/issues/67538", effect_of="stop"),
     Row("log_interrupted", "root", "scheduler", r"got signal: 2\b|closing signal SIGINT|^KeyboardInterrupt\b|"
+        r"^\w+Error: KeyboardInterrupt:?(?: <EMPTY MESSAGE>)? ?$|"
         r"Keyboard interruption\. Exiting|Detected KeyboardInterrupt, attempting graceful shutdown|"
         r"Main process received SIGINT, exiting|"
         r"\b(?i:(?:training|run|execution|process|program|script|evaluation|generation)(?: was| is| has been)?|^\W*) ?"
@@ -150,6 +152,7 @@ ROWS = (
         r"(?:was )?(?:received|detected|caught|pressed))\b",
         ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 2",
          "W1121 10:00:00.000 4711 api.py:1010] Sending process 27001 closing signal SIGINT", "KeyboardInterrupt",
+         "RuntimeError: KeyboardInterrupt: ", "RuntimeError: KeyboardInterrupt: <EMPTY MESSAGE>",
          "LOGS   - Keyboard interruption. Exiting from early training",
          "UserWarning: Detected KeyboardInterrupt, attempting graceful shutdown...",
          "[launch.py:328:sigkill_handler] Main process received SIGINT, exiting", "KeyboardInterrupt received, saving",

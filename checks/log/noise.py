@@ -142,6 +142,24 @@ ROWS = (
           "cannot open shared object file: No such file or directory"),
          "JAX has no support for a kind of device", "JAX tries all kinds when it starts, and reports those that it "
          "does not find.", "https://github.com/google-deepmind/alphafold3/issues/172"),
+    _row("log_gpu_memory_full_handled", "library", r"\bOutOfMemoryError in \w+, using CPU",
+         ("WARNING \u26a0\ufe0f CUDA OutOfMemoryError in TaskAlignedAssigner, using CPU",),
+         "a step of the loss was computed on the CPU", "Ultralytics does so if the GPU has no memory for it, and goes "
+         "on, more slowly. A smaller batch avoids it.",
+         "https://github.com/ultralytics/ultralytics/blob/main/ultralytics/utils/tal.py"),
+    _row("log_autotuning_choice_ignored", "library",
+         r"select_algorithm\.py:\d+\] .*(?:OutOfResources|No valid triton configs|Runtime error during autotuning)",
+         ("E0106 16:56:21.639000 4711 torch/_inductor/select_algorithm.py:2100] [7/0] No valid triton configs. "
+          "OutOfResources: out of resource: shared memory, Required: 245760, Hardware limit: 232448.",),
+         "one of the kernels to choose from does not run on this GPU", "torch.compile ignores this choice, and takes "
+         "another one.", "https://github.com/pytorch/pytorch/blob/main/torch/_inductor/select_algorithm.py"),
+    _row("log_visdom_unreachable", "network",
+         r"port=8097\): Max retries exceeded with url: /(?:env|events|update|win_\w+|save|close|delete_env)\b",
+         ("requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=8097): Max retries exceeded "
+          "with url: /env/main (Caused by NewConnectionError('<x>: Failed to establish a new connection: [Errno 111] "
+          "Connection refused'))",),
+         "visdom's server does not run", "The client prints the exception of each plot, and the run goes on without "
+         "plots.", "https://github.com/fossasia/visdom/blob/master/py/visdom/__init__.py"),
     _row("log_http_retry", "network",
          r"Retrying (?:in \S+s|\(Retry\()|urllib3\.connectionpool.*Retrying|\(will retry\)|Retry succeeded|"
          r"retry succeeded|wandb: Network error .* entering retry loop",

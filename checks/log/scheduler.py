@@ -7,6 +7,7 @@ from mgpu.signature import Case, Row, signatures
 from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import shown
+from ._slurm_cases import CANCELLED_IN_QUEUE
 from .host_memory import host_cases
 
 _STEPD = "https://github.com/SchedMD/slurm/blob/master/src/slurmd/slurmstepd/req.c"
@@ -192,7 +193,8 @@ ROWS = (
          "srun: Force Terminated job 42; Job allocation 42 has been revoked"),
         "the allocation ended before the step started",
         "The job reached its time limit or was cancelled, and a step came too late.",
-        Fix("Check how the job ended.", ("sacct -j JOBID --format=JobID,State,ExitCode,Timelimit,Elapsed",)), _ERRNO),
+        Fix("Check how the job ended.", ("sacct -j JOBID --format=JobID,State,ExitCode,Timelimit,Elapsed",)), _ERRNO,
+        cases=(CANCELLED_IN_QUEUE,)),
     Row("log_slurm_task_failed", "wrapper", "scheduler",
         r"srun: error: \S+: tasks? [\d,-]+: (?:Exited with exit code|Killed|Aborted)",
         ("srun: error: node7: task 0: Exited with exit code 1",

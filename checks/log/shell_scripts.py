@@ -24,10 +24,12 @@ ROWS = (
         (Fix("Remove them, and keep git from adding them again.",
              ("sed -i 's/\\r$//' JOB.sh", "file JOB.sh", "git config core.autocrlf input")),), _ESCAPE),
     Row("log_line_not_continued", "root", "launcher",
-        rf"{IN_SHELL}(?P<word>--?[A-Za-z][\w.-]*(?:=\S*)?|[\w./-]+\.(?:py|ya?ml|json)): (?:command )?not found$",
+        rf"{IN_SHELL}(?P<word>--?[A-Za-z][\w.-]*(?:=\S*)?|[A-Za-z_]\w*(?:\.\w+)+=\S*|[\w./-]+\.(?:py|ya?ml|json)): "
+        r"(?:command )?not found$",
         ("run.sh: line 22: --learning_rate: command not found",
          "/var/spool/slurmd/job7/slurm_script: line 31: train.py: command not found",
-         "job.sh: line 9: --nproc_per_node=8: command not found"),
+         "job.sh: line 9: --nproc_per_node=8: command not found",
+         "eval.sh: line 41: trainer.num_workers=0: command not found"),
         "the shell runs a part of a command as a command of its own: {word}",
         "The line before it has no backslash at its end, or something follows the backslash (a blank, a comment), so "
         "the "

@@ -79,6 +79,14 @@ ROWS = (
               "df -h /tmp")),
          Fix("Or log offline, and upload later.", ("export WANDB_MODE=offline", "wandb sync wandb/offline-run-*"))),
         _WANDB),
+    Row("log_wandb_process_ended", "secondary", "library", r"The wandb backend process has shutdown",
+        ("Exception: The wandb backend process has shutdown",),
+        "the helper process of Weights & Biases ended while the run went on",
+        "Something stopped both, or the helper alone: Ctrl-C, the end of a sweep's agent, a closed terminal, the OOM "
+        "killer. The log does not show what.",
+        (Fix("Check whether memory ran out, and wandb's own log of the run.",
+             ("sudo dmesg -T | grep -i 'killed process' | tail", "tail wandb/latest-run/logs/debug-internal.log")),
+         Fix("A newer wandb reports more of it.", ("pip install -U wandb",))), _WANDB, because_of=("log_interrupted",)),
     Row("log_mlflow_refused", "root", "library",
         r"(?:MlflowException|RestException): (?P<what>API request to \S+ failed|Could not find experiment.*|The "
         r"configured "

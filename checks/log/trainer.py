@@ -7,6 +7,7 @@ from mgpu.signature import Case, Row, signatures
 
 from . import _loading_cases
 from ._circumstances import said, within
+from ._missing_settings import other_option
 
 _TRAINER = "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
@@ -38,6 +39,17 @@ _LABELS_RECEIVED = Case(
          ("def compute_loss(self, model, inputs, return_outputs=False, **kwargs): ...",))),
     "ValueError: The model did not return a loss from the inputs, only the following keys: scores. For reference, the "
     "inputs it received are input_ids,labels.", "https://github.com/CarperAI/trlx/issues/216")
+_OPTION_OF_MEGATRON = Case(
+    within(r"(?:^|/)megatron/|^megatron\w*/"),
+    "the code reads the option {name}, which Megatron's parser of the command line does not define",
+    "The script and the package that defines the options (Megatron-LM: megatron/training/arguments.py) are from "
+    "different versions, a newer version renamed or removed the option, or the script reads it before it adds it.",
+    (Fix("Use the script and the package from one commit: examples of a repository fit only its own version.",
+         ("git -C Megatron-LM log -1 --oneline", "pip show megatron-core")),
+     Fix("Or define the option.", ("parser.add_argument('--OPTION')", "getattr(args, 'OPTION', False)"))),
+    'Traceback (most recent call last):\n  File "/w/Megatron-LM/megatron/training/training.py", line 7, in pretrain\n'
+    "    if args.apply_layernorm_1p:\nAttributeError: 'Namespace' object has no attribute 'apply_layernorm_1p'\n",
+    "https://github.com/NVIDIA/Megatron-LM/issues/3432")
 ROWS = (
     Row("log_single_tensor_unpacked", "root", "script", r"iteration over a 0-d tensor",
         ("TypeError: iteration over a 0-d tensor",),
@@ -48,13 +60,15 @@ ROWS = (
     Row("log_option_not_defined", "root", "script", r"'Namespace' object has no attribute '(?P<name>\w+)'",
         ("AttributeError: 'Namespace' object has no attribute 'apply_layernorm_1p'",),
         "the code reads the option {name}, which the parser of the command line does not define",
-        "The script and the package that defines the options (Megatron-LM: megatron/training/arguments.py) are from "
-        "different versions, a newer version renamed or removed the option, or the script reads it before it adds it.",
-        (Fix("Use the script and the package from one commit: examples of a repository fit only its own version.",
-             ("git -C Megatron-LM log -1 --oneline", "pip show megatron-core")),
-         Fix("Or define the option.", ("parser.add_argument('--OPTION')", "getattr(args, 'OPTION', False)"))),
-        "https://github.com/NVIDIA/Megatron-LM/issues/3432",
-        summary="The code reads an option that the parser of the command line does not define."),
+        "The script and the file that defines the options are from different versions, one of them was changed by "
+        "hand, the option has another name there, or the script reads it before it adds it.",
+        (Fix("Look for a definition of it.",
+             ("grep -rn --include='*.py' -e --{name:name} .", "grep -rn --include='*.py' args.{name:name} .")),
+         Fix("If there is none, define the option, or read it with a default.",
+             ("parser.add_argument('--OPTION')", "getattr(args, 'OPTION', False)"))),
+        "https://docs.python.org/3/library/argparse.html#the-namespace-object",
+        summary="The code reads an option that the parser of the command line does not define.",
+        explain=other_option, cases=(_OPTION_OF_MEGATRON,)),
     Row("log_eval_dataset_missing", "root", "script",
         r"you didn't (?:pass|provide) an `eval_dataset`|valuation requires (?:specifying )?an eval_dataset",
         ("ValueError: You have set `args.eval_strategy` to steps but you didn't pass an `eval_dataset` to `Trainer`.",

@@ -116,7 +116,7 @@ ROWS = (
         rf"(?:'|AttributeError: )(?P<owner>(?:{_SETTINGS})(?=')|(?=\w+'? (?:object )?has no attribute "
         rf"'?(?:{_MISSING_ATTRIBUTES})\b)"
         r"(?!(?:float|int|str|bytes|list|tuple|dict|set|bool|function|method|Tensor)\b|Dummy(?:Optim|Scheduler)|DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine|"
-        r"NoneType)\w+)'? "
+        r"NoneType|ConfigDict|CfgNode|EasyDict|AttrDict|DictConfig|Munch\b|Box\b)\w+)'? "
         r"(?:object )?has no attribute '?(?P<name>\w+)'?",
         ("AttributeError: 'TinyNet' object has no attribute 'tokenizer'",
          "AttributeError: 'Qwen2ForCausalLM' object has no attribute '_is_quantized_training_enabled'",

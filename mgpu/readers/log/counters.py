@@ -28,6 +28,11 @@ SHAPES = (
     b"update",
     b"round",
     b"examples/s",
+    b"]eta:",
+    b",]loss",
+    b",]train",
+    b",/]loss",
+    b",/]train",
 )
 # The counters: tqdm's "50/1000 [00:10<03:00", Keras' "50/50 [=====] - 5s", and words before a number.
 _BAR = re.compile(r"(?P<name>[^%|]*?)\d{1,3}%\|.*?\| *(?P<at>[\d.]+)[kKMG]?/(?P<of>[\d.?]+)[kKMG]? \[\d")
@@ -42,6 +47,15 @@ _COUNTER = re.compile(
 _OF_EPOCH = re.compile(
     r"\bepoch(?:\((?P<kind>\w+)\))?:?\s{0,4}\[?\s{0,4}(?P<epoch>\d{1,6})\]?\s{0,4}(?:\[\s*(?P<at>\d{1,12})\s*/\s*(?P<of>\d{1,12})\b)?",
     re.I,
+)
+# "Epoch: [3]  [  20/1252]  eta: 0:12:31", as torchvision's MetricLogger and its copies write it; "Evaluation  [ 20/250]
+# eta: ...", and without a header.
+_WITH_ETA = re.compile(
+    r"^(?P<name>[^\[\]]{0,60})(?:\[ *(?P<epoch>\d{1,6}) *\])? *\[ *(?P<at>\d{1,12}) */ *(?P<of>\d{1,12})\] +eta: "
+)
+# "[1,  2000] loss: 2.173" of torch's tutorials: epoch and step.
+_PAIR = re.compile(
+    r"^(?:[A-Z]+:\w+:)?\W{0,3}\[ *(?P<epoch>\d{1,6}), *(?P<at>\d{1,12})(?: */ *\d{1,12})?\] (?:train_?|val_?)?loss\b"
 )
 # A bar that prepares the run: its 100% is not the end of the run.
 _PREPARES = re.compile(
@@ -99,6 +113,7 @@ ANNOUNCING = (
 ANNOUNCING_WORDS = ("max", "total", "num", "epochs", "iters", "steps", "training", "number")
 # fmt: on
 _ANNOUNCED_CHARS = 1 << 13
+_STEPS_IN_EPOCH = 10**12  # more than any epoch has
 
 
 @dataclass
@@ -138,6 +153,14 @@ def counter(text: str) -> tuple[str, float, float | None] | None:
 
 def progress(text: str) -> tuple[str, float, float | None] | None:
     """Return the counter of a line as `counter` does, but with the steps of an epoch: Epoch: 3 [500/5000] is 3.1."""
+    if found := _WITH_ETA.search(text):
+        return (
+            f"eta {_name(found['name'])}",
+            int(found["epoch"] or 0) + int(found["at"]) / max(1, int(found["of"])),
+            None,
+        )
+    if found := _PAIR.search(text):
+        return "epoch and step", int(found["epoch"]) + int(found["at"]) / _STEPS_IN_EPOCH, None
     found = None if _BAR.search(text) else _OF_EPOCH.search(text)
     if found is None or not found["at"] or not int(found["of"]):
         return counter(text)

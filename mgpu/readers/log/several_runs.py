@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 import re
 import stat
 from collections import Counter
@@ -50,9 +51,11 @@ _LOGGED_END = re.compile(
 )
 _SEVERAL_PROCESSES = re.compile(
     rb"torch/distributed/(?:run|launch|elastic)|torch\.distributed\.(?:run|launch|elastic)|\btorchrun\b|\[rank\d|"
-    rb"accelerate[./](?:commands[./])?launch|deepspeed/launcher|\[launch\.py|\[runner\.py|\bsrun: |\bmpirun\b|"
-    rb"multiprocessing/spawn\.py|ProcessRaisedException|\(\w+ pid=\d"
+    rb"accelerate[./](?:commands[./])?launch|deepspeed/launcher|\[launch\.py|\[runner\.py|\bmpirun\b|"
+    rb"\bsrun: (?!error: |Job step aborted|Terminating)|multiprocessing/spawn\.py|ProcessRaisedException|\(\w+ pid=\d"
 )
+# srun reports that a task ended. What follows is of the other tasks, or of what was started afterwards.
+_END_OF_TASK = re.compile(rb"^srun: (?:error: \S+: tasks? \d|Job step aborted|Terminating)", re.M)
 # A part of the file is searched for a pattern only if it has one of its texts: that is ten times faster.
 # fmt: off
 _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
@@ -64,6 +67,7 @@ _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
     _SEVERAL_PROCESSES: (b"torch/distributed/", b"torch.distributed.", b"torchrun", b"[rank", b"accelerate",
                          b"deepspeed/launcher", b"[launch.py", b"[runner.py", b"srun: ", b"mpirun",
                          b"multiprocessing/spawn", b"ProcessRaised", b" pid="),
+    _END_OF_TASK: (b"srun: ",),
 }
 # fmt: on
 _ERROR = re.compile(rb"Traceback|\w(?:Error|Exception)\b|\berror:|^usage:", re.I)
@@ -88,8 +92,17 @@ class _Marks:
     nohups: list[int]
     logged_ends: list[int] = field(default_factory=list)
     all_ends: list[int] = field(default_factory=list)
-    several: bool = False
+    ends_of_tasks: list[int] = field(default_factory=list)
+    several: int = 0  # the last line that shows several processes; 0: none does
     lines: int = 0
+
+    @property
+    def alone_from(self) -> float:
+        """The line from which on the file is the output of one process."""
+        if not self.several and not self.ends_of_tasks:
+            return 0
+        last = max(self.ends_of_tasks, default=0)
+        return last if last > self.several else math.inf
 
 
 def of_last_run(path: Path, parts: Iterator[bytes]) -> tuple[LastRun | None, Iterator[bytes]]:
@@ -120,7 +133,7 @@ def _is_regular(path: Path) -> bool:
 def _last(parts: Iterable[bytes]) -> LastRun | None:
     marks = _marks(parts)
     certain = {*marks.nohups[1:], *_begins(marks)}
-    begins = _once(sorted({*certain, *([] if marks.several else _after_ends(marks))}), certain, marks)
+    begins = _once(sorted({*certain, *([] if marks.alone_from else _after_ends(marks))}), certain, marks)
     return LastRun(begins[-1], len(begins), begins[-1] in certain) if begins else None
 
 
@@ -149,7 +162,8 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
         marks.ends_of_processes += lines.of(_END_OF_PROCESS)
         marks.logged_ends += lines.of(_LOGGED_END)
         marks.nohups += lines.of(_NOHUP)
-        marks.several = marks.several or any(lines.of(_SEVERAL_PROCESSES))
+        marks.ends_of_tasks += lines.of(_END_OF_TASK)
+        marks.several = max(lines.of(_SEVERAL_PROCESSES), default=marks.several)
         for place, (pattern, word) in enumerate(head):
             if word in part and often[place] <= _OFTEN:
                 found = [(line, place) for line in lines.of(pattern)]
@@ -197,13 +211,18 @@ def _head(part: bytes) -> list[tuple[bytes, bytes]]:
 
 def _begins(marks: _Marks) -> Iterator[int]:
     """Yield the lines in which a run begins that is not the first."""
-    ends = marks.ends if marks.several else marks.all_ends
     alone = len({place for _, place in marks.heads}) == 1
     began, since = 0, Counter[int]()  # how often each first line came since then
     for spot, (line, place) in enumerate(marks.heads):
-        after_end = _any_between(ends, began, line)
-        once = marks.several or since[place] <= 1  # what one process prints again and again is no start
-        if place < _FIRST and after_end and once and (alone or _another_near(marks.heads, spot)):
+        if began < marks.alone_from < line:
+            began = int(marks.alone_from)
+            since.clear()
+        once = since[place] <= 1  # what one process prints again and again is no start
+        # Only another run prints after the end of a whole one, but a rank can print after another one's exception.
+        after_end = _any_between(marks.ends, began, line) or (
+            line > marks.alone_from and once and _any_between(marks.all_ends, began, line)
+        )
+        if place < _FIRST and after_end and (alone or _another_near(marks.heads, spot)):
             yield line
             began = line
             since.clear()

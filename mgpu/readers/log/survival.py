@@ -29,6 +29,9 @@ _LONG_AFTER = 200  # lines: the program did much after what it said
 _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
 _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
+# What its writer goes on after: NCCL, Python's warnings, and what a package does without.
+_NOTE = re.compile(r"\bNCCL WARN\b|\b[A-Z]\w*Warning: |^[^A-Za-z]{0,40}WARN(?:ING)?\b")
+_DONE_WITHOUT = re.compile(r"\b[Dd]isabling (?:its|their) us(?:ag)?e\b")
 # Generated text, samples of a data set and results of an evaluation quote errors.
 _TEXTS = re.compile(r"^\s*\[\[?(?:'[^'\n]{300}|\"[^\"\n]{300})")  # a list of texts, of which the first is long
 _QUOTES = re.compile(
@@ -61,6 +64,7 @@ class Found:
     uncaught: bool = False  # torch printed it, as it does for uncaught exceptions only
     before_ranks: bool = False  # of what prepares the run, which can go on without it
     hint: bool = False  # a warning, no failure by itself
+    note: bool = False  # printed as a warning: no failure if the program did much after it, and nothing else went wrong
     stops: bool = False  # a user stopped the run; what ends well after it had been cut short
     warned: bool = False  # reported as a warning by the program's logger, which goes on
     by_program: bool = False  # said by the program or a library in a line of its own, without an exception
@@ -118,12 +122,17 @@ def survived(found: Mapping[object, Found], courses: Sequence[Course], *, failed
             how[key] = Survived.SURELY
     if not failed and not any(not one.made_up for one in open_roots):  # else it can explain the other error
         how |= {key: Survived.SURELY for key, one in found.items() if one.made_up}
-    if not failed and all(one.hint or how[key] for key, one in found.items()):
-        how |= {key: Survived.SURELY for key, one in found.items() if one.hint}
+    hints = {key for key, one in found.items() if one.hint or (one.note and _much_after(one, courses[one.file]))}
+    if not failed and all(key in hints or how[key] for key in found):
+        how |= dict.fromkeys(hints, Survived.SURELY)
     ends_badly = failed or any(one.exit_only and not how[key] for key, one in found.items())
     if ends_badly and not any(one.root and not one.exit_only and not how[key] for key, one in found.items()):
         return frozenset(key for key, value in how.items() if value == Survived.SURELY)
     return frozenset(key for key, value in how.items() if value)
+
+
+def _much_after(one: Found, course: Course) -> bool:
+    return course.lines - one.line > _LONG_AFTER
 
 
 def _later(one: Found, other: Found) -> bool:
@@ -136,7 +145,7 @@ def _how(one: Found, course: Course) -> Survived:
         return Survived.SURELY
     if one.warned and course.lines - one.line >= _LINES_AFTER_WARNING:
         return Survived.PROBABLY
-    if one.by_program and course.lines - one.line > _LONG_AFTER:
+    if one.by_program and _much_after(one, course):
         return Survived.PROBABLY
     if one.times >= _TIMES_OF_STEPS and one.root and not one.raised:
         steps = sum(one.first < step.line < one.line for step in course.steps)
@@ -255,9 +264,10 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             last_lines=name in signatures.last_lines,
             first=one.line,
             times=one.times,
-            hint=name in signatures.hints,
+            hint=name in signatures.hints or bool(_DONE_WITHOUT.search(one.text)),
+            note=not with_it and bool(_NOTE.search(one.text)),
             stops=name in signatures.stops,
-            warned=name in signatures.of_gpu and not with_it and bool(_WARNING.match(one.text)),
+            warned=name in signatures.of_gpu | signatures.of_program and not with_it and bool(_WARNING.match(one.text)),
             by_program=name in signatures.of_program and not with_it and one.ranks == (),
         )
     return found

@@ -35,12 +35,12 @@ _WHAT = re.compile(r"\s*what\(\):\s+(?P<message>.*\S)")
 # version 8, "/x/train.py in main(batch)".
 _IPYTHON_HEAD = re.compile(r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\s{2,}Traceback")
 # Lines before tracebacks that do not terminate the process.
-_IN_THREAD = "Exception in thread "
+_IN_THREAD = ("Exception in thread ", "Thread HandlerThread:", "Thread SenderThread:", "Thread WriterThread:")  # wandb
 _HARMLESS = (
     "Exception ignored in",
     "Exception ignored while",
     "Error in atexit._run_exitfuncs",
-    _IN_THREAD,
+    *_IN_THREAD,
 )
 # Ray repeats a worker's exception in the process that waited for it: the worker's own frames and exception follow.
 _REPEATED_BY_RAY = re.compile(
@@ -64,6 +64,7 @@ _BARE_KEPT = 50
 _FRAME_INDENT = 2  # of "File" in a traceback
 _BLANK_LINES = 2  # between the links of a chain
 _MORE_LINES, _MORE_CHARS = 8, 1000  # of a message, kept after its first line
+_LINES_OF_THREADS = 60  # in which threads that end together print their tracebacks
 _KEPT = 300  # different exceptions
 _SWEPT_LINES = 1000  # interval for dropping incomplete tracebacks, left by ranks killed while printing
 _RANK_BY_TORCH = re.compile(r"\[rank\d+\]:")
@@ -318,7 +319,7 @@ class Tracebacks:
             direct=direct,
             **one.facts(),
         )
-        if one.harmless:
+        if one.harmless or self._of_another_thread(found, one):
             self.of_thread = replace(found, signatures=self._rows_of(line.text))
             return
         self.ended += 1
@@ -327,6 +328,13 @@ class Tracebacks:
             self._process_of[number] = key
         signatures = (*signatures, *self._rows_of(line.text))
         self._ended[key] = _Ended(found, signatures=list(signatures))
+
+    def _of_another_thread(self, found: UncaughtException, one: OpenTraceback) -> bool:
+        """Whether a thread raised the same just before: several ended together, and cut each other's first lines."""
+        thread = self.of_thread
+        if thread is None or one.place or found.line - thread.line > _LINES_OF_THREADS:
+            return False
+        return (found.type, found.message) == (thread.type, thread.message)
 
     def _began_with(self, key: _Writer) -> tuple[str, tuple[str, ...], bool] | None:
         """Return how the chain of the next exception began: text, signatures, whether it is the direct cause."""

@@ -1,0 +1,196 @@
+"""Which argument of a call into torch or Python is wrong, as the message shows without naming it?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from mgpu.check import Fix
+from mgpu.command_line import python, shell
+from mgpu.snapshot import UncaughtException
+
+from .._calls import asked_by_script
+from ._messages import short_name
+from ._own_objects import NAME, Meaning
+
+_RANGE = re.compile(
+    r"random_ expects 'from' to be less than 'to', but got from=(?P<low>-?\d+) >= to=(?P<high>-?\d+)|"
+    r"low >= high|empty range (?:for randrange\(\)|in randrange\()"
+)
+_UPPER = re.compile(
+    rf"(?:random_\((?:to=)?|randint\((?:low=)?(?:\d+, ?)?(?:high=)?|randrange\()(?P<of>{NAME})(?=[ ,)+-])"
+)
+_NO_DIMENSION = re.compile(r"Dimension specified as (?P<dim>-?\d+) but tensor has no dimensions")
+_PERMUTED = re.compile(r"input\.dim\(\) = (?P<has>\d+) is not equal to len\(dims\) = (?P<given>\d+)")
+_ENDS_IN_CALL = re.compile(rf"(?P<of>{NAME})\.(?:permute|transpose)\(")
+_CALL = re.compile(
+    r"(?P<call>[\w.]+)\(\) (?:takes (?:from \d+ to )?(?P<takes>\d+) positional arguments? but (?P<given>\d+) (?:was|"
+    r"were) given"
+    r"|missing (?P<count>\d+) required (?:positional|keyword-only) arguments?: (?P<missing>.+))"
+)
+_ITEM = re.compile(r"(?P<of>[A-Za-z_][\w.]*)\[['\"](?P<key>\w+)['\"]\]")
+_ASKS = re.compile(r"\b(?:input|raw_input|getpass)\(|\.prompt\(|click\.confirm\(")
+
+
+def _scheduler(one: UncaughtException) -> Meaning | None:
+    """Explain ReduceLROnPlateau, the only scheduler of torch whose step() needs a value."""
+    if not re.search(r"ReduceLROnPlateau\.step\(\) missing .*'metrics'", one.message) and not (
+        re.search(r"\bstep\(\) missing .*'metrics'", one.message) and "step()" in (one.own_code or "")
+    ):
+        return None
+    call = re.search(rf"(?P<of>{NAME})\.step\(\)", one.own_code or "")
+    name = call["of"] if call else "scheduler"
+    return Meaning(
+        f"ReduceLROnPlateau needs the value that it watches: {name}.step() has none ({one.place})",
+        "This scheduler lowers the learning rate if a value no longer improves, so its step() takes that value. All "
+        "other schedulers of torch take none.",
+        (
+            Fix("Pass it once per epoch, after the validation.", (python("{:dotted}.step(val_loss)", name),)),
+            Fix("Or use a scheduler that only counts steps.",
+                (python("{:dotted} = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)", name),)),
+        ),
+    )  # fmt: skip
+
+
+def _empty_range(one: UncaughtException) -> Meaning | None:
+    """Explain a random number from an empty range: its upper end is 0 or below the lower one."""
+    found = _RANGE.search(one.message)
+    if found is None:
+        return None
+    ends = f" from {found['low']} up to {found['high']}" if found["high"] else ""
+    upper = _UPPER.search(one.own_code or one.code or "")
+    name = upper["of"] if upper else None
+    return Meaning(
+        f"a random whole number is drawn{ends}, and that range is empty ({one.place})",
+        "The upper end is not included, so it must be above the lower one. It is usually a length or a number of "
+        f"something that is 0 here{f': {name}' if name else ''}, such as an empty list, a text shorter than the part "
+        "that is cut out of it, or an option that was left at 0.",
+        (
+            Fix(f"Print {name or 'the upper end'}, and skip the case in which there is nothing to draw from.",
+                (python("print({:dotted})", name),) if name else ()),
+        ),
+    )  # fmt: skip
+
+
+def _scalar(one: UncaughtException) -> Meaning | None:
+    found = _NO_DIMENSION.search(one.message)
+    if found is None:
+        return None
+    return Meaning(
+        f"a tensor is a single number, without dimensions, and {one.place or 'the script'} uses its dimension "
+        f"{found['dim']}",
+        "A loss, a mean or sum without dim=, an item of a one-dimensional tensor, or squeeze() of a batch of one is a "
+        "single number. The line was written for a tensor with a batch dimension.",
+        (
+            Fix("Print the shapes before that line, and pass the tensor from before it was reduced.",
+                ("print(x.shape)",)),
+            Fix("If one number is meant, give it a dimension.",
+                ("x = x.reshape(1)", "x = x.squeeze(-1)  # not squeeze()")),
+        ),
+    )  # fmt: skip
+
+
+def _permuted(one: UncaughtException) -> Meaning | None:
+    found = _PERMUTED.search(one.message)
+    if found is None:
+        return None
+    call = _ENDS_IN_CALL.search(one.own_code or "")
+    name = call["of"] if call else "the tensor"
+    more = "more" if int(found["has"]) > int(found["given"]) else "fewer"
+    return Meaning(
+        f"{name} has {found['has']} dimensions, and permute() lists {found['given']} ({one.place})",
+        f"It has {more} dimensions than the line was written for: a batch dimension that is there twice or not at all, "
+        "an image without channels, or the output of another model. permute() must name each dimension once.",
+        (
+            Fix("Print its shape before that line, and add or remove the dimension where it is made.",
+                (python("print({:dotted}.shape)", name),) if call else ("print(x.shape)",)),
+        ),
+    )  # fmt: skip
+
+
+def _text_as_dict(one: UncaughtException) -> Meaning | None:
+    """Explain an item of a text that is read by name: the code expects a dict."""
+    code = one.own_code or one.code or ""
+    found = _ITEM.search(code)
+    if not one.message.startswith("string indices must be integers") or found is None or not one.place:
+        return None
+    name, key = found["of"], found["key"]
+    return Meaning(
+        f"{name} is a text, not a dict, and {one.place} reads its key '{key}'",
+        f"A for loop over a dict gives its keys, which are texts, and not its values. Or {name} is a line of JSON that "
+        "was not parsed, a file name instead of its content, or an entry of a list that has another form than the "
+        "code expects.",
+        (
+            Fix(f"Print {name}, and look at where it comes from.",
+                (python("print(type({:dotted}), {:dotted})", name, name),)),
+            Fix("If it comes from a dict, loop over the values; if it is JSON, parse it.",
+                (python("for {:name} in data.values():", name) if name.isidentifier() else "for item in data.values():",
+                 python("{:dotted} = json.loads({:dotted})", name, name))),
+        ),
+    )  # fmt: skip
+
+
+def _asks_without_terminal(one: UncaughtException) -> Meaning | None:
+    """Explain a program that waits for a person's answer where there is no terminal."""
+    short, code = short_name(one.type), f"{one.own_code or ''}\n{one.code or ''}"
+    closed = short == "OSError" and "[Errno 9] Bad file descriptor" in one.message and _ASKS.search(code)
+    no_input = short == "EOFError" and one.message.startswith("EOF when reading a line")
+    if not closed and not no_input:
+        return None
+    where = f" ({one.place})" if one.place else ""
+    return Meaning(
+        f"the program asks a question, and no terminal is there to answer it{where}",
+        "input() reads from the standard input. nohup, cron, Slurm, torchrun's ranks and containers without -it have "
+        "none, or one that is closed.",
+        (
+            Fix("Run it in a terminal that stays open, or answer from a file.",
+                ("tmux new -s train", "yes '' | python train.py")),
+            Fix("Or replace the question with an option, and ask only if a person is there.",
+                ("if sys.stdin and sys.stdin.isatty(): note = input('Note: ')",)),
+        ),
+    )  # fmt: skip
+
+
+_ALL: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
+    _scheduler, _empty_range, _scalar, _permuted, _text_as_dict, _asks_without_terminal,
+)  # fmt: skip
+
+
+def wrong_call(one: UncaughtException) -> Meaning | None:
+    """Return what was wrong with the call; None if the message does not show it."""
+    return next(filter(None, (kind(one) for kind in _ALL)), None)
+
+
+def _or_class(name: str) -> str:
+    return f"|class {name}\\b" if name[:1].isupper() else ""
+
+
+def call_that_does_not_fit(one: UncaughtException) -> Meaning | None:
+    """Explain arguments that a function of the script's own, or one that it calls, does not take or lacks."""
+    found = _CALL.search(one.message)
+    if not found or not (one.packages[-1:] == ("",) or asked_by_script(one)):
+        return None
+    call, short = found["call"], found["call"].removesuffix(".__init__")
+    code = one.own_code if one.own_code else None
+    if found["missing"]:
+        title = f"your call at {one.place} does not pass {found['missing']} to {short}(), which needs it"
+    else:
+        takes, given = int(found["takes"]), int(found["given"])
+        bound = 1 if "." in call else 0  # self
+        title = f"your call at {one.place} passes {given - bound} arguments to {short}(), which takes {takes - bound}"
+    return Meaning(
+        title,
+        "Call and definition do not fit: one of the two was changed, another class of that name is used, or the batch "
+        "has other keys than forward() has arguments." + (f' The line is "{code}".' if code else ""),
+        (
+            Fix(
+                "Compare the call with the definition.",
+                (
+                    shell(
+                        "grep -rnE --include='*.py' {} .",
+                        f"def {call.rpartition('.')[2]}\\({_or_class(short.partition('.')[0])}",
+                    ),
+                ),
+            ),
+        ),
+    )
