@@ -21,7 +21,9 @@ from ._opencv import refused_array
 from ._own_arguments import not_a_size, path_that_is_none
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
+from ._refused_tensors import refused_tensor
 from ._table_keys import computed_key, other_literal
+from ._wrong_kinds import wrong_kind
 
 _KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
 _BATCHES = re.compile(
@@ -384,6 +386,8 @@ def _recursion(one: UncaughtException) -> Meaning | None:
 
 
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
+    refused_tensor,
+    wrong_kind,
     _key,
     _call,
     _not_json,
