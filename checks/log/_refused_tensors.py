@@ -224,16 +224,30 @@ def _two_arrays(found: re.Match[str], one: UncaughtException) -> Meaning:
                     "Take the class with the largest score before the comparison.",
                     ("predictions = np.argmax(predictions, axis=-1)",),
                 ),
-                Fix("Or reduce it before the evaluation collects all scores, which also saves memory.",
-                    ("Trainer(preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1), ...)",)),
+                Fix(
+                    "Or reduce it before the evaluation collects all scores, which also saves memory.",
+                    ("Trainer(preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1), ...)",),
+                ),
             ),
-        )  # fmt: skip
+        )
     return Meaning(
         title,
         "From the last dimension on, sizes must be equal or 1. Another number of samples, of columns or of channels is "
         "usual, or a dimension that one of them lacks.",
         (Fix("Print both shapes before that line.", ("print(a.shape, b.shape)",)),),
         of_code=False,
+    )
+
+
+def _no_hook(found: re.Match[str], one: UncaughtException) -> Meaning:
+    return Meaning(
+        f"a hook is registered on a tensor that has no gradient{_at(one)}",
+        "It was computed under no_grad() or from integers, was detached, or gradients are turned off for all inputs "
+        "and parameters (in evaluation, for example).",
+        (
+            Fix("Look where its path to the parameters ends.", ("print(x.requires_grad, x.grad_fn, x.dtype)",)),
+            Fix("Register it only if there is a gradient.", ("if x.requires_grad: x.register_hook(hook)",)),
+        ),
     )
 
 
@@ -244,9 +258,12 @@ class _Refusal(NamedTuple):
 
 
 _REFUSALS = (
+    _Refusal(re.compile(r"cannot register a hook on a tensor that doesn't require gradient"), _no_hook),
     _Refusal(
-        re.compile(r"(?P<call>[\w.]+): A must be batches of square matrices, but they are "
-            r"(?P<rows>\d+) by (?P<columns>\d+)"),
+        re.compile(
+            r"(?P<call>[\w.]+): A must be batches of square matrices, but they are "
+            r"(?P<rows>\d+) by (?P<columns>\d+)"
+        ),
         _not_square,
     ),
     _Refusal(
@@ -315,7 +332,7 @@ _REFUSALS = (
         ),
         _two_arrays,
     ),
-)  # fmt: skip
+)
 
 
 def refused_tensor(one: UncaughtException) -> Meaning | None:

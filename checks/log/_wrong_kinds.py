@@ -16,11 +16,41 @@ from ._messages import short_name
 from ._own_objects import NAME, PLAIN, Meaning
 
 # What a tensor has, and a tuple or a list does not.
-_OF_TENSORS = frozenset({
-    "view", "shape", "size", "to", "cuda", "cpu", "detach", "backward", "dim", "reshape", "permute", "transpose",
-    "squeeze", "unsqueeze", "item", "mean", "sum", "argmax", "softmax", "dtype", "device", "float", "long", "numpy",
-    "requires_grad", "grad_fn", "flatten", "contiguous", "logits", "loss", "last_hidden_state",
-})  # fmt: skip
+_OF_TENSORS = frozenset(
+    {
+        "view",
+        "shape",
+        "size",
+        "to",
+        "cuda",
+        "cpu",
+        "detach",
+        "backward",
+        "dim",
+        "reshape",
+        "permute",
+        "transpose",
+        "squeeze",
+        "unsqueeze",
+        "item",
+        "mean",
+        "sum",
+        "argmax",
+        "softmax",
+        "dtype",
+        "device",
+        "float",
+        "long",
+        "numpy",
+        "requires_grad",
+        "grad_fn",
+        "flatten",
+        "contiguous",
+        "logits",
+        "loss",
+        "last_hidden_state",
+    }
+)
 _LACKS = re.compile(r"'(?P<kind>tuple|list)' object has no attribute '(?P<name>\w+)'")
 _BY_NAME = re.compile(r"(?P<kind>tuple|list) indices must be integers or slices, not str")
 _JOINED = re.compile(r"can only concatenate str \(not \"(?P<other>\w+)\"\) to str")
@@ -129,11 +159,13 @@ def _not_in_list(one: UncaughtException) -> Meaning | None:
         "separator, or a mark at the start of the file (BOM).",
         (
             Fix("Print what it has, before that line.", (python("print({:dotted})", name) or "print(items)",)),
-            Fix("Use a name that it has, or correct the file or the option that gives the name.",
-                ("head -n 2 FILE", "open(path, encoding='utf-8-sig')")),
+            Fix(
+                "Use a name that it has, or correct the file or the option that gives the name.",
+                ("head -n 2 FILE", "open(path, encoding='utf-8-sig')"),
+            ),
         ),
         of_code=False,
-    )  # fmt: skip
+    )
 
 
 def _asked_with_tensor(one: UncaughtException) -> Meaning | None:
@@ -239,11 +271,12 @@ def _removed(one: UncaughtException) -> Meaning | None:
         f"It was deprecated in {found['version']} and then removed. The code was written for an older torch. The order "
         "of the arguments and what is returned can differ.",
         (
-            Fix("Change the call, after you have read how the new function is called.",
-                (python("help({:dotted})", found["new"]),
-                 shell("grep -rn --include='*.py' {:dotted} .", found["old"]))),
+            Fix(
+                "Change the call, after you have read how the new function is called.",
+                (python("help({:dotted})", found["new"]), shell("grep -rn --include='*.py' {:dotted} .", found["old"])),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 _KINDS: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
