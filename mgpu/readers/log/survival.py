@@ -29,6 +29,7 @@ _LONG_AFTER = 200  # lines: the program did much after what it said
 _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
 _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
+_SKIPPED = re.compile(r"\W{0,4}\[skip(?:ped|ping)?\]", re.I)
 # Generated text, samples of a data set and results of an evaluation quote errors.
 _TEXTS = re.compile(r"^\s*\[\[?(?:'[^'\n]{300}|\"[^\"\n]{300})")  # a list of texts, of which the first is long
 _QUOTES = re.compile(
@@ -85,6 +86,11 @@ class Latest:
 def is_quoted(text: str) -> bool:
     """Whether a line is a sample of text: what it contains did not happen in this run."""
     return bool(_QUOTES.search(text) or _TEXTS.search(text))
+
+
+def is_skipped(text: str) -> bool:
+    """Whether the program reports with this line that it leaves out one item, and why, before it takes the next."""
+    return bool(_SKIPPED.match(text))
 
 
 def exits_survived(courses: Sequence[Course]) -> bool:

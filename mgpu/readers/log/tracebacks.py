@@ -293,6 +293,7 @@ class Tracebacks:
         del self._open[key]
         if one.harmless and not self._in_thread:
             self.ignored = True
+            self._chained.pop(key, None)
             return
         of_assert = one.code.startswith("assert ") and ends["type"] == "AssertionError"  # Python shows nothing more
         text = ends["message"] or (one.code if of_assert else "")
