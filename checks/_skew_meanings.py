@@ -303,7 +303,7 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
     package = module.partition(".")[0]
     if (module, name) == ("transformer_engine", "pytorch"):
         return _ENGINE_WITHOUT_TORCH
-    if hidden := shadowed.explain_shadowed(module, name):
+    if hidden := shadowed.explain_shadowed(module, name, raised):
         return hidden
     if lazy := mistakes.explain_lazy_import(module, name):
         return lazy

@@ -60,8 +60,23 @@ def test_a_module_that_is_hidden_by_a_file_of_the_project(tmp_path: Path) -> Non
     _, title, words = explained(tmp_path, HIDDEN + SHADOWED)
     assert title.startswith("a file or folder named code is probably imported in place of Python's own module"), title
     assert "pip install" not in words and "import code as m" in words
+    seeded = frames((SCRIPT, "main", "random.seed(3)")) + "AttributeError: module 'random' has no attribute 'seed'\n"
+    assert explained(tmp_path, seeded)[1].startswith("a file or folder named random is probably imported")
     removed = frames((SCRIPT, "main", "t = time.clock()")) + "AttributeError: module 'time' has no attribute 'clock'\n"
     assert "this Python version has no time.clock" in explained(tmp_path, removed)[1]
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "said"),
+    [
+        ("d = datetime.now()", "module 'datetime' has no attribute 'now'", "the class datetime.datetime has it"),
+        ("x = random.rand(3)", "module 'random' has no attribute 'rand'", "Python's module random has no rand"),
+        ("import tensorboard", "module 'distutils' has no attribute 'version'", "the installed setuptools is newer"),
+    ],
+)
+def test_a_name_that_the_module_never_had_is_no_hidden_module(code: str, error: str, said: str, tmp_path: Path) -> None:
+    row, title, words = explained(tmp_path, f"{frames((SCRIPT, 'main', code))}AttributeError: {error}\n")
+    assert row == "log_module_lacks_name" and said in title and "imported in place of" not in f"{title} {words}", title
 
 
 def test_predictions_are_an_end_after_what_a_library_printed(tmp_path: Path) -> None:
