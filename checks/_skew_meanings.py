@@ -18,6 +18,7 @@ from mgpu.text import listed
 
 from . import _calls as calls
 from . import _package_mistakes as mistakes
+from . import _shadowed_modules as shadowed
 from . import _version_skew as skew
 
 # The package `apex` on PyPI is another one.
@@ -288,7 +289,7 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
     """Explain a name that a module does not have."""
     module, name = groups["module"], groups["name"]
     raised = _about(raised, name)
-    if module.partition(".")[0] in skew.PYTHONS_OWN:
+    if module.partition(".")[0] in skew.PYTHONS_OWN or shadowed.is_removed(module, name):
         return Meaning(
             f"this Python version has no {module}.{name}",
             f"{_named(_caller(raised, None)).capitalize()} was written for an older or newer Python.",
@@ -302,6 +303,8 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
     package = module.partition(".")[0]
     if (module, name) == ("transformer_engine", "pytorch"):
         return _ENGINE_WITHOUT_TORCH
+    if hidden := shadowed.explain_shadowed(module, name, raised):
+        return hidden
     if lazy := mistakes.explain_lazy_import(module, name):
         return lazy
     if known := skew.find_name(module, name):

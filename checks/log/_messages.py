@@ -32,6 +32,9 @@ _NO_ADVICE = re.compile(
     r"indices must be integers",
     re.I,
 )
+# Python's own guess, which it makes for any AttributeError or NameError, also for a message of a package.
+_OF_PYTHON = re.compile(r"Did you mean: '\w+'\?$")
+_NAMED = re.compile(r"has no attribute|is not defined|cannot import name|unexpected keyword")
 _MOST, _LONGEST = 2, 260  # sentences, characters of one
 
 
@@ -40,6 +43,8 @@ def advice(message: str) -> tuple[str, ...]:
     found = []
     for sentence in _SENTENCES.split(message):
         text = " ".join(sentence.split())
+        if _OF_PYTHON.match(text) and not _NAMED.search(message):
+            continue
         if len(text) > 8 and _ADVISES.search(text) and not _NO_ADVICE.search(text):
             found.append(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")
     return tuple(found[:_MOST])

@@ -21,8 +21,10 @@ from ._opencv import refused_array
 from ._own_arguments import not_a_size, path_that_is_none
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
+from ._refused_tensors import refused_tensor
 from ._table_keys import computed_key, other_literal
 from ._wrong_calls import call_that_does_not_fit, wrong_call
+from ._wrong_kinds import wrong_kind
 
 _KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
 _BATCHES = re.compile(
@@ -350,6 +352,8 @@ def _recursion(one: UncaughtException) -> Meaning | None:
 
 
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
+    refused_tensor,
+    wrong_kind,
     _key,
     wrong_call,
     call_that_does_not_fit,

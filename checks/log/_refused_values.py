@@ -15,6 +15,7 @@ _REMAINDER = re.compile(r"\b(?P<value>\d{1,12}) ?% ?(?P<by>\d{1,6}) ?!= ?0\b")
 _NEEDS_CUDA = re.compile(
     r"(?i:requires?) (?:(?P<gpu>\w{2,20}) and )?(?P<what>CUDA|cuBLAS\w*|cuDNN) ?(?:>=|≥) ?(?P<version>\d[\d.]*\d)"
 )
+_FEATURES = re.compile(r"X has (?P<given>\d+) features, but (?P<what>\w+) is expecting (?P<fitted>\d+) features")
 _MESH = re.compile(r"Mesh '(?P<mesh>\w+)' is not available")
 # The names of torchtitan's meshes, and what they are for.
 _DEGREES = {
@@ -125,7 +126,27 @@ def _mesh(one: UncaughtException, who: str) -> Meaning | None:
     )
 
 
-_KINDS: tuple[Callable[[UncaughtException, str], Meaning | None], ...] = (_remainder, _cuda, _mesh)
+def _features(one: UncaughtException, who: str) -> Meaning | None:
+    """Explain a table that has another number of columns than the one that an estimator was fitted with."""
+    found = _FEATURES.match(one.message)
+    if not found:
+        return None
+    called = f" (called by {one.place})" if one.place else ""
+    return Meaning(
+        f"{found['what']} was fitted with {found['fitted']} columns, and gets {found['given']}{called}",
+        "The features differ between the two calls: columns that only one of them adds (time, one-hot classes, the "
+        "target), another list of features in the options, or a scaler or model that was saved by another version.",
+        (
+            Fix(
+                "Compare the columns, and build the features with the same code in training and use.",
+                ("print(X.shape, estimator.n_features_in_, getattr(estimator, 'feature_names_in_', None))",),
+            ),
+            Fix("Or fit it again, and save it with the model that belongs to it."),
+        ),
+    )
+
+
+_KINDS: tuple[Callable[[UncaughtException, str], Meaning | None], ...] = (_remainder, _cuda, _mesh, _features)
 
 
 def explain(one: UncaughtException, who: str) -> Meaning | None:

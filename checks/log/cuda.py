@@ -12,6 +12,7 @@ from .. import _notebooks as notebooks
 from ._circumstances import shown
 from ._gpu_number_cases import GLOBAL_RANK, GPU_NUMBERS
 from ._kernel_cases import CRASHES, FAILED_IN_TRAINING, START_IN_FORK
+from ._plain_torch_cases import CUBLAS_HANDLE
 from ._ray_cases import GPU_NOT_REQUESTED
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
@@ -317,7 +318,7 @@ ROWS = (
         "loaded.",
         (_FIND_KERNEL, Fix("Check whether another cuBLAS is loaded first, and whether the GPU works.",
                            ("mgpu doctor --only library_path_shadows_wheels", "mgpu doctor --deep --only cuda"))),
-        "https://docs.nvidia.com/cuda/cublas/index.html"),
+        "https://docs.nvidia.com/cuda/cublas/index.html", cases=CUBLAS_HANDLE),
     Row("log_cudnn_failed", "root", "cuda",
         r"^(?!.*Warning: Plan failed).*?(?:CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|BAD_PARAM|NOT_INITIALIZED|"
         r"NOT_SUPPORTED|MAPPING_ERROR|SUBLIBRARY)|"

@@ -127,7 +127,7 @@ ROWS = (
          "system is 2, which is smaller",),
         "more DataLoader workers than CPUs: this process can use {most}",
         "All ranks together start ranks x num_workers. Too many make loading slow, or freeze it.", _FEWER, _DATA,
-        tags=("before_ranks",),
+        tags=("before_ranks", "hint"),
         summary="A rank starts more DataLoader workers than it has CPUs."),
     Row("log_files_exhausted", "root", "script",
         r"Too many open files|received 0 items of ancdata|\[Errno 24\]",

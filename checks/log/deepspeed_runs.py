@@ -5,6 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
+from . import _plain_torch_cases
 from ._circumstances import every, never, reported, shown
 
 _BUILDER = "https://github.com/deepspeedai/DeepSpeed/blob/master/op_builder/builder.py"
@@ -264,7 +265,7 @@ ROWS = (
              ("model = prepare_model_for_kbit_training(model); model = get_peft_model(model, LoraConfig(...))",)),
          Fix("With FSDP or ZeRO-3, store 4-bit weights in a float dtype.",
              ("BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_storage=torch.bfloat16)",))),
-        "https://huggingface.co/docs/peft/accelerate/fsdp"),
+        "https://huggingface.co/docs/peft/accelerate/fsdp", cases=_plain_torch_cases.INTEGERS),
     Row("log_backward_not_of_engine", "root", "script",
         r"Direct calls to tensor\.backward\(\) are not supported|"
         r"'DeepSpeedZeroOptimizer\w*' object has no attribute '_?ipg_\w+'",

@@ -137,6 +137,19 @@ ROWS = (
          "NotImplementedError: Unsloth currently does not work on multi GPU setups - sorry! 1 GPU only."),
         "this version of Unsloth refuses to run in a process that sees several GPUs",
         "It checks the visible GPUs when it is imported or when training starts.", _ONE_GPU_EACH, _UNSLOTH),
+    Row("log_metal_operator_missing", "root", "script",
+        r"operator '(?P<operator>[\w:.]+)' is not currently (?:implemented|supported) (?:for|on) the MPS (?:dev|back)",
+        ("NotImplementedError: The operator 'aten::cumprod.out' is not currently implemented for the MPS device. If "
+         "you want this op to be added in priority during the prototype phase of this feature, please comment on",
+         "NotImplementedError: The operator 'aten::angle' is not currently supported on the MPS backend and will fall "
+         "back to run on the CPU."),
+        "this torch cannot compute {operator} on Apple's GPU (the mps device)",
+        "Metal has no kernel for it in this release. Each release adds some.",
+        (Fix("Let torch compute it on the CPU. Set this before Python starts.",
+             ("export PYTORCH_ENABLE_MPS_FALLBACK=1",)),
+         Fix("Or upgrade torch, or move that part to the CPU.", ("pip install --upgrade torch", "x = x.cpu()"))),
+        "https://docs.pytorch.org/docs/stable/notes/mps.html",
+        summary="An operation does not exist for Apple's GPUs in this release of torch."),
     Row("log_graph_capture_failed", "root", "cuda",
         r"operation not permitted when stream is capturing|operation failed due to a previous error during capture|"
         r"cudaErrorStreamCapture|merge of separate capture sequences|capture was not ended in the same stream|"

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from mgpu.check import Fix
-from mgpu.signature import Case, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 from .._kernel_line import KERNEL_LINE
 from ._circumstances import either, every, last_did, never, several_ranks, shown, within
 
+_ARRAY = re.compile(
+    r"Unable to allocate (?P<size>[\d.]+) (?P<unit>[MGTP]iB) for an array with shape \((?P<shape>[\d, ]+)\)"
+)
+_GIB = {"MiB": 1 / 1024, "GiB": 1.0, "TiB": 1024.0, "PiB": 1024.0**2}
+_LARGE_GIB = 48  # above that, the array alone is the reason; below, what else is in memory
 _OOM = "https://docs.kernel.org/admin-guide/mm/concepts.html#oom-killer"
 _RAY = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 # fmt: off
@@ -120,6 +128,24 @@ _CASES = (
 )
 
 
+def _large_array(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain one array of numpy that is larger than the memory of most nodes; None for a smaller one."""
+    found = _ARRAY.search(raised.message) if raised else None
+    if found is None or float(found["size"]) * _GIB[found["unit"]] < _LARGE_GIB:
+        return None
+    return Meaning(
+        f"numpy could not allocate one array of {found['size'].rstrip('.')} {found['unit']}: shape ({found['shape']})",
+        "Its size is the product of all dimensions. Two of them that grow with the input (all pairs of nodes or "
+        "tokens, one-hot classes, padding to the longest sample) make it too large for a long one.",
+        (
+            Fix("Use a smaller type, a sparse array or a file.",
+                ("np.zeros(shape, dtype=np.float32)", "scipy.sparse.coo_matrix(...)",
+                 "np.lib.format.open_memmap('a.npy', mode='w+', shape=shape)")),
+            Fix("Skip or cut samples that are far larger than the others, or compute it in parts."),
+        ),
+    )
+
+
 def host_cases(subject: str, ending: str, note: str = "") -> tuple[Case, ...]:
     """Return what filled the host's memory, by what the run did.
 
@@ -178,7 +204,8 @@ ROWS = (
             "a rank was killed from outside (SIGKILL)", _OF_TORCHRUN,
             "SIGKILL leaves no traceback; the kernel sends it when host memory runs out. ")),
     Row("log_host_memory_refused", "root", "kernel",
-        r"^MemoryError\b(?!: Not enough space in)|_ArrayMemoryError|DefaultCPUAllocator: (?:can't|not enough)|"
+        r"^(?:numpy\.[\w.]+\.)?MemoryError\b(?!: Not enough space in)|_ArrayMemoryError|"
+        r"DefaultCPUAllocator: (?:can't|not enough)|"
         r"^(?!.*(?:ibv_|NET/OFI|/torch_)).*[Cc]annot allocate memory|std::bad_alloc",
         ("MemoryError", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 32.0 GiB for an array with "
          "shape (1,) and data type float32", "OSError: [Errno 12] Cannot allocate memory",
@@ -190,7 +217,25 @@ ROWS = (
         "copy of what it loads.",
         (_MEMORY, Fix("Check the limits of the process.", ("ulimit -v", "sysctl vm.overcommit_memory"))),
         "https://docs.kernel.org/mm/overcommit-accounting.html",
-        cases=host_cases("a rank could not allocate host memory", _NO_MORE)),
+        cases=host_cases("a rank could not allocate host memory", _NO_MORE), explain=_large_array),
+    Row("log_memory_watcher_killed", "root", "scheduler",
+        r"(?i)exceeded (?:its|the|your) memory (?:quota|limit)(?: of \S+)? and (?:will be|was|has been) "
+        r"(?:terminated|killed)|"
+        r"Killing process \d+ cgroup RSS size|TERM_MEMLIMIT|job killed: (?:v?mem|pmem|pvmem) \S+ exceeded limit|"
+        r"memory usage exceeded (?:request_memory|the allocated memory)|exceeds the job's memory (?:limit|request)",
+        ("ERROR:smemwatch:This job has exceeded its memory quota and will be terminated",
+         "ERROR:smemwatch:Killing process 116176 cgroup RSS size 46111.4 MB > 46105.0 MB",
+         "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.",
+         "=>> PBS: job killed: mem 16803280kb exceeded limit 16777216kb"),
+        "the cluster killed the job, because it used more host memory than it had requested",
+        "A program of the cluster watches the job's memory (all its processes together) and kills it above the limit "
+        "that was requested. It is host memory, not a GPU's: data that is loaded whole, loader workers, lists that "
+        "grow with every step (losses with their graph, episodes, figures that are not closed).",
+        (Fix("Request more memory.", ("sbatch --mem=64G ...", "bsub -M 64GB -R 'rusage[mem=64GB]' ...",
+                                      "qsub -l mem=64gb ...")),
+         Fix("Look at what grows.", ("print(psutil.Process().memory_info().rss >> 20, 'MiB')", "plt.close('all')",
+                                     "losses.append(loss.item())"))),
+        "https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=limits-memory"),
     Row("log_ray_memory_full", "root", "kernel",
         r"ray\.exceptions\.OutOfMemoryError|RayOutOfMemoryError|[Tt]ask was killed due to the node running low on "
         r"memory|"

@@ -16,6 +16,7 @@ from ._circumstances import shown
 from ._module_cases import BNB_CUDA_CHOSEN, BNB_SOURCE_TREE, NO_BITSANDBYTES
 from ._numpy_sizes import built_for_numpy
 from ._start_cases import NCCL_NOT_ON_PATH
+from ._syntax import where_syntax_fails
 
 _EXTENSIONS = "https://pytorch.org/docs/stable/cpp_extension.html"
 _SYS_PATH = "https://docs.python.org/3/library/sys_path_init.html"
@@ -311,7 +312,7 @@ ROWS = (
         "version causes the same error.",
         Fix("Fix it. You can check without a GPU.", ("python -m py_compile train.py", "python --version")),
         "https://docs.python.org/3/tutorial/errors.html",
-        summary="The script, or one of its modules, has a syntax error."),
+        summary="The script, or one of its modules, has a syntax error.", explain=where_syntax_fails),
 )
 # fmt: on
 

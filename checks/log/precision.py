@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
-from . import _device_cases
+from . import _device_cases, _plain_torch_cases
 from ._circumstances import every, said, shown
 
 _AMP = "https://pytorch.org/docs/stable/amp.html"
@@ -124,7 +124,8 @@ ROWS = (
         "Part of the model was loaded in a different dtype, or runs outside of autocast. On the CPU, many operations "
         "do not support fp16.",
         Fix("Load everything in one dtype, and compute inside autocast.",
-            ("with accelerator.autocast():", "model.to(torch.bfloat16)")), _AMP, cases=_device_cases.DTYPES),
+            ("with accelerator.autocast():", "model.to(torch.bfloat16)")), _AMP,
+        cases=(*_plain_torch_cases.TYPES, *_device_cases.DTYPES)),
     Row("log_value_overflows", "root", "script", r"cannot be converted to type (?P<type>\S+) without overflow",
         ("RuntimeError: value cannot be converted to type at::Half without overflow",),
         "a constant in the model is too large for {type}",

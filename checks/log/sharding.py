@@ -10,6 +10,7 @@ from mgpu.snapshot import UncaughtException
 
 from . import _checkpoint_cases, _device_cases, _flat_shards, _loading_cases
 from ._sizes import sizes
+from ._state_keys import names_of_both
 from ._tensor_sizes import explain_sizes
 
 _FSDP = "https://pytorch.org/docs/stable/fsdp.html"
@@ -155,7 +156,8 @@ ROWS = (
              ("accelerator.unwrap_model(model).state_dict()", "accelerator.get_state_dict(model)"))),
         "https://pytorch.org/docs/stable/generated/torch.nn.Module.html",
         summary="A checkpoint does not match the model.",
-        because_of=("log_checkpoint_sizes_differ", "log_weights_lost_to_zero3"), cases=_loading_cases.KEYS),
+        because_of=("log_checkpoint_sizes_differ", "log_weights_lost_to_zero3"), cases=_loading_cases.KEYS,
+        explain=names_of_both),
     Row("log_checkpoint_sizes_differ", "root", "script",
         r"size mismatch for [^\s:]+: copying a param(?!.*torch\.Size\(\[0\]\))|"
         r"Global shape mismatch for loaded|Size mismatch between saved|"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
-from . import _device_cases, _recomputed_dtypes
+from . import _device_cases, _plain_torch_cases, _recomputed_dtypes
 from ._circumstances import said
 
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
@@ -168,7 +168,8 @@ ROWS = (
              ("model.enable_input_require_grads()",
               "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{'use_reentrant': False}})")),
          Fix("Check that something is trained.", ("model.print_trainable_parameters()",))),
-        "https://github.com/huggingface/peft/blob/main/docs/source/developer_guides/troubleshooting.md"),
+        "https://github.com/huggingface/peft/blob/main/docs/source/developer_guides/troubleshooting.md",
+        cases=_plain_torch_cases.NO_GRADIENT),
     Row("log_recomputation_finds_shards", "root", "script",
         r"(?:saved|recomputed) metadata: .*torch\.Size\(\[0\]\)",
         ("recomputed metadata: {'shape': torch.Size([0]), 'dtype': torch.bfloat16, 'device': device(type='cuda')}",),

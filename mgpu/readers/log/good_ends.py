@@ -36,8 +36,9 @@ _YOLO = "https://github.com/ultralytics/ultralytics/blob/main/ultralytics/engine
 
 # fmt: off
 GOOD_ENDS = (
-    GoodEnd(r"['\"]train_runtime['\"]: ?['\"]?\d|^\s*train_runtime\s+=",
-            ("{'train_runtime': 812.1, 'train_loss': 0.4}", "  train_runtime            = 0:13:32.11"), _TRANSFORMERS),
+    GoodEnd(r"['\"]train_runtime['\"]: ?['\"]?\d|^\s*(?:train|predict|test)_runtime\s+=",
+            ("{'train_runtime': 812.1, 'train_loss': 0.4}", "  train_runtime            = 0:13:32.11",
+             "  predict_runtime            = 1:02:26.82"), _TRANSFORMERS),
     GoodEnd(r"Training completed\. Do not forget to share your model",
             ("Training completed. Do not forget to share your model on huggingface.co/models =)",), _TRANSFORMERS),
     GoodEnd(r"`(?:Trainer|Fabric)\.\w+` stopped: `max_\w+=\S+` reached",

@@ -13,6 +13,7 @@ from mgpu.readers.log.traceback_frames import (
     DECORATORS,
     ENVIRONMENT,
     FOREIGN,
+    GOES_ON,
     INSTALLED,
     PASSES_ON,
     QUOTED_FILE,
@@ -65,6 +66,7 @@ class OpenTraceback:
         """Process the next frame, which is called by the ones before."""
         if self.frames and frame["function"] == "<module>" and (frame["file"], frame["line"]) == self.first:
             self.torn = self.torn or replace(self)  # another process began to print the same traceback
+        self.harmless |= not self.frames and bool(GOES_ON.search(f"{frame['file']} {frame['function']}"))
         self.first = self.first or (frame["file"], frame["line"])
         self.frames += 1
         self.tail = self.code = ""

@@ -26,6 +26,7 @@ from mgpu.readers.log import (
     survival,
 )
 from mgpu.readers.log.course import Course
+from mgpu.readers.log.doubled import undoubled
 from mgpu.readers.log.gathered import Gathered
 from mgpu.readers.log.last_words import last_words, last_work
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
@@ -266,6 +267,8 @@ class _File:
         text = raw[:LONGEST_LINE].decode("utf-8", "replace")
         line = parse_line(text, labelled=bool(self.labelled), year=self.year)
         line = self.prefixes.strip(line)
+        if (single := undoubled(line.text)) != line.text:
+            line = replace(line, text=single)
         if line.rank is None and self.rank is not None:
             line = replace(line, rank=self.rank)
         if line.rank is not None:
@@ -326,7 +329,7 @@ class _File:
             name, clip_around_match(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups
         )
         handled, quoted = course.is_handled(line.text), survival.is_quoted(line.text)
-        if quoted and name not in self.signatures.noise:
+        if (quoted or survival.is_skipped(line.text)) and name not in self.signatures.noise:
             return
         if name not in self.signatures.noise:
             self.course.error(self.before + number)

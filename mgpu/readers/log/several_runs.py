@@ -70,7 +70,7 @@ _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
     _END_OF_TASK: (b"srun: ",),
 }
 # fmt: on
-_ERROR = re.compile(rb"Traceback|\w(?:Error|Exception)\b|\berror:|^usage:", re.I)
+_ERROR = re.compile(rb"Traceback|\w(?:Error|Exception)\b|\berror:|^usage:|^File \"", re.I)
 _PROGRESS = re.compile(rb"%\||it/s|s/it|\bepoch\b|\bstep\b|\biter", re.I)
 _WORD = re.compile(rb"[A-Za-z]{3,}")
 _DATE = re.compile(rb"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b")

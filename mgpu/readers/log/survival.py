@@ -32,6 +32,7 @@ _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
 # What its writer goes on after: NCCL, Python's warnings, and what a package does without.
 _NOTE = re.compile(r"\bNCCL WARN\b|\b[A-Z]\w*Warning: |^[^A-Za-z]{0,40}WARN(?:ING)?\b")
 _DONE_WITHOUT = re.compile(r"\b[Dd]isabling (?:its|their) us(?:ag)?e\b")
+_SKIPPED = re.compile(r"\W{0,4}\[skip(?:ped|ping)?\]", re.I)
 # Generated text, samples of a data set and results of an evaluation quote errors.
 _TEXTS = re.compile(r"^\s*\[\[?(?:'[^'\n]{300}|\"[^\"\n]{300})")  # a list of texts, of which the first is long
 _QUOTES = re.compile(
@@ -89,6 +90,11 @@ class Latest:
 def is_quoted(text: str) -> bool:
     """Whether a line is a sample of text: what it contains did not happen in this run."""
     return bool(_QUOTES.search(text) or _TEXTS.search(text))
+
+
+def is_skipped(text: str) -> bool:
+    """Whether the program reports with this line that it leaves out one item, and why, before it takes the next."""
+    return bool(_SKIPPED.match(text))
 
 
 def exits_survived(courses: Sequence[Course]) -> bool:

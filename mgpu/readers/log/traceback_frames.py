@@ -13,6 +13,12 @@ IPYTHON_FRAME = re.compile(
 # The line of a frame that IPython marks among its neighbors.
 IPYTHON_CODE = re.compile(r"-+> ?(?P<number>\d+) (?P<code>.*)")
 IPYTHON_NEIGHBOR = re.compile(r"\s+(?:\d+ |\(\.\.\.\))|\s*$")
+# Threads of Python's own library that print an exception and go on: one request of a server, one tensor that a worker
+# of a DataLoader did not fetch.
+GOES_ON = re.compile(
+    r"(?:^|[/\\])(?:socketserver\.py (?:process_request_thread|_handle_request_noblock)|"
+    r"multiprocessing[/\\]resource_sharer\.py _serve)$"
+)
 # Also mgpu's recorder, which a rank loads from a clone of mgpu.
 # Folders and files of torch. Outside of site-packages it is an archive that was unpacked, or a clone.
 _OF_TORCH = (

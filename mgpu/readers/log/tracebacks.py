@@ -58,6 +58,8 @@ _GROUP = re.compile(r"[ |+-]*[|+] ?")  # in front of each line of an exception g
 _DIRECT = "The above exception was the direct cause"
 _CHAINED = ("During handling of the above exception", _DIRECT)
 _LONGEST = 4000  # maximum lines of a traceback
+_KEYS = re.compile(r"\s*(?:Missing|Unexpected) key\(s\) in state_dict: ")
+_KEYS_CHARS = 160  # of a list of names, so that the other list is not cut
 _MASKED_CHARS = 4096  # of a message, searched for secrets; far fewer are kept
 _MESSAGE_LINES = 30  # maximum lines of a message
 _BARE_KEPT = 50
@@ -292,6 +294,7 @@ class Tracebacks:
         del self._open[key]
         if one.harmless and not self._in_thread:
             self.ignored = True
+            self._chained.pop(key, None)
             return
         of_assert = one.code.startswith("assert ") and ends["type"] == "AssertionError"  # Python shows nothing more
         text = ends["message"] or (one.code if of_assert else "")
@@ -375,7 +378,7 @@ class Tracebacks:
         one.complete |= bool(line.at or NOT_OF_MESSAGE.search(text) or HEAD in text or training_step(text))
         if one.complete or len(one.more) >= _MORE_LINES:
             return
-        one.more.append(text[:_MASKED_CHARS].rstrip())
+        one.more.append(text[: _KEYS_CHARS if _KEYS.match(text) else _MASKED_CHARS].rstrip())
 
     def _close(self, key: _Writer) -> None:
         one = self._ended.pop(key, None)

@@ -1,0 +1,50 @@
+"""In which file and line is the syntax error, and is the file the script's own or one of a package?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mgpu.check import Fix
+from mgpu.command_line import shell
+from mgpu.signature import Meaning
+from mgpu.snapshot import UncaughtException
+
+from .. import _version_skew as skew
+
+
+def where_syntax_fails(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Return a meaning with the place; None if the log does not have the lines above the message."""
+    if raised is None or not raised.frames:
+        return None
+    line = f' The line is "{raised.code}".' if raised.code else ""
+    package = raised.packages[-1] if raised.packages else ""
+    if package:
+        name = skew.distribution(package)
+        return Meaning(
+            f"a file of {name} has a syntax that this Python does not accept: {groups['message']}",
+            f"{raised.frames[-1].partition(' in ')[0]} cannot be read.{line} The installed release was written for a "
+            "newer Python, or the file is damaged.",
+            (
+                Fix(
+                    "Compare the Python with the one that the release requires.",
+                    ("python --version", shell("pip show {:package}", name)),
+                ),
+                Fix(
+                    "Install it again, or a release for this Python.",
+                    (shell("pip install --force-reinstall {:package}", name),),
+                ),
+            ),
+        )
+    if not raised.place or raised.frames[-1].partition(" in ")[0] != raised.place.partition(":")[0]:
+        return None
+    return Meaning(
+        f"a syntax error in {raised.place.partition(' in ')[0]}: {groups['message']}",
+        f"Python stops before the first line of that file runs.{line} If this line is right, look at the one above it "
+        "for a bracket, a comma or a quote that is missing. A syntax newer than this Python causes the same error.",
+        (
+            Fix(
+                "Fix it. You can check without a GPU.",
+                (shell("python -m py_compile {:path}", raised.place.partition(":")[0]), "python --version"),
+            ),
+        ),
+    )

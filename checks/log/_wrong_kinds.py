@@ -1,0 +1,296 @@
+"""Which value of the script's line is of another kind than the line needs: a text, a tuple, a file of another mode?
+
+Python's message has the types, and the line of code the names. Texts for `exceptions.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from mgpu.check import Fix
+from mgpu.command_line import python, shell
+from mgpu.snapshot import UncaughtException
+
+from ._messages import short_name
+from ._own_objects import NAME, PLAIN, Meaning
+
+# What a tensor has, and a tuple or a list does not.
+_OF_TENSORS = frozenset(
+    {
+        "view",
+        "shape",
+        "size",
+        "to",
+        "cuda",
+        "cpu",
+        "detach",
+        "backward",
+        "dim",
+        "reshape",
+        "permute",
+        "transpose",
+        "squeeze",
+        "unsqueeze",
+        "item",
+        "mean",
+        "sum",
+        "argmax",
+        "softmax",
+        "dtype",
+        "device",
+        "float",
+        "long",
+        "numpy",
+        "requires_grad",
+        "grad_fn",
+        "flatten",
+        "contiguous",
+        "logits",
+        "loss",
+        "last_hidden_state",
+    }
+)
+_LACKS = re.compile(r"'(?P<kind>tuple|list)' object has no attribute '(?P<name>\w+)'")
+_BY_NAME = re.compile(r"(?P<kind>tuple|list) indices must be integers or slices, not str")
+_JOINED = re.compile(r"can only concatenate str \(not \"(?P<other>\w+)\"\) to str")
+_SIZE = re.compile(
+    r"(?P<call>\w+)\(\): argument '\w+' failed to unpack the object at pos (?P<position>\d+) with error \"type must be "
+    r"tuple of ints, ?but got (?P<got>\w+)\""
+)
+_NOT_LISTED = re.compile(r"(?P<item>'[^']*'|\"[^\"]*\"|\S+) is not in list$|^list\.index\(x\): x not in list$")
+_ACCESSOR = re.compile(r"Can only use \.(?P<accessor>\w+) accessor with (?P<kind>[\w ]+?) values")
+_CONVERTERS = {
+    "dt": ("a date", "df['time'] = pd.to_datetime(df['time'], errors='coerce')"),
+    "str": ("a text", "df['name'] = df['name'].astype(str)"),
+    "cat": ("a category", "df['kind'] = df['kind'].astype('category')"),
+}
+_PICKLE = re.compile(r"\b(?:pickle|cPickle|dill|cloudpickle|joblib)\.(?P<do>load|dump)\(")
+_AS_TEXT = re.compile(r"a bytes-like object is required, not 'str'|write\(\) argument must be str, not bytes")
+_MODE = re.compile(r"\bopen\([^()]*,\s*(?:mode ?= ?)?['\"](?P<mode>[rwaxbt+]{1,3})['\"]")
+_REMOVED = re.compile(
+    r"deprecated since version (?P<version>[\d.]*\d) and is now removed\.?"
+    r"(?: `(?P<old>[\w.]+)` is deprecated in favor of `(?P<new>[\w.]+)`)?"
+)
+
+
+def _own(one: UncaughtException) -> bool:
+    """Whether the deepest frame is in a file of the script's own."""
+    return one.packages[-1:] == ("",) and bool(one.place)
+
+
+def _only(pattern: str, code: str) -> str | None:
+    names = {match["of"] for match in re.finditer(pattern, code)}
+    return names.pop() if len(names) == 1 else None
+
+
+def _several_values(one: UncaughtException) -> Meaning | None:
+    """Explain a tuple or a list that is used as a tensor, or as a dict."""
+    lacks, by_name = _LACKS.match(one.message), _BY_NAME.match(one.message)
+    found = lacks or by_name
+    if not found or not _own(one) or (lacks and lacks["name"] not in _OF_TENSORS):
+        return None
+    code = one.code or ""
+    if lacks:
+        name, used = _only(rf"(?<![\w.])(?P<of>{NAME})\.{lacks['name']}\b", code), f"reads its {lacks['name']}"
+    else:
+        name, used = _only(rf"(?<![\w.])(?P<of>{PLAIN})\[['\"]", code), "reads an item of it by name"
+    kind = found["kind"]
+    returned = "what a call returns" if lacks and re.search(rf"\)\.{lacks['name']}\b", code) else "a value"
+    of_list = "a batch that was not collated into tensors, or a list of results" if kind == "list" else ""
+    why = of_list or (
+        "a layer or a model that returns several values (nn.LSTM, nn.MultiheadAttention, models of transformers with "
+        "return_dict=False), a dataset that yields (inputs, labels), or a comma at the end of a line"
+    )
+    part = python("print(type({:dotted}), len({:dotted}))", name, name) if name and re.fullmatch(PLAIN, name) else ""
+    return Meaning(
+        f"{name or returned} is a {kind}, and {one.place} {used}",
+        f"The code expects {'one tensor or an output object' if lacks else 'a dict'} there. It got {why}.",
+        (
+            Fix("Print what it has, and take the part that is meant.", (part or "print(type(out), len(out))",)),
+            Fix("Take the first of several values.", ("out = model(x)[0]", "out, hidden = lstm(x)")),
+        ),
+    )
+
+
+def _text_as_number(one: UncaughtException) -> Meaning | None:
+    """Explain a text that is added to a number, or used as a size."""
+    code, joined, size = one.code or "", _JOINED.match(one.message), _SIZE.match(one.message)
+    if not (joined or size) or not one.place:
+        return None
+    if joined and re.search(r"['\"] {0,2}\+|\+ {0,2}f?['\"]", code):
+        return Meaning(
+            f"a text and a value of type {joined['other']} are joined with + ({one.place})",
+            "Python joins only texts with texts.",
+            (Fix("Use an f-string, or convert the value.", ("print(f'epoch {epoch}: {loss}')", "'epoch ' + str(n)")),),
+        )
+    name = None
+    if joined:
+        name = _only(rf"(?<![\w.'\"])(?P<of>{PLAIN}) {{0,2}}\+ {{0,2}}[\w.]", code)
+    elif size and (call := re.search(rf"\b{size['call']}\((?P<arguments>[^()]*)", code)):
+        parts = [part.strip() for part in call["arguments"].split(",")]
+        at = int(size["position"]) - 1
+        name = parts[at] if at < len(parts) and re.fullmatch(PLAIN, parts[at]) else None
+    kind = "text" if joined or (size and size["got"] == "str") else (size["got"] if size else "text")
+    return Meaning(
+        f"{name or 'a value'} is a {kind}, and {one.place} uses it as a number",
+        "It was probably passed in the place of another argument (a device or a name where the function expects a "
+        "number), or read as text: argparse without type=int, an environment variable, a config or a CSV file.",
+        (
+            Fix(
+                "Print it, and pass the arguments of that function by name.",
+                (python("print(repr({:dotted}))", name) if name else "print(repr(value))", "solve(model, x, m=5)"),
+            ),
+            Fix("Convert it where it is read.", ("parser.add_argument('--steps', type=int)", "int(text)")),
+        ),
+    )
+
+
+def _not_in_list(one: UncaughtException) -> Meaning | None:
+    found = _NOT_LISTED.search(one.message)
+    index = re.search(rf"(?P<of>{NAME})\.index\((?P<what>[^()]+)\)", one.code or "")
+    if short_name(one.type) != "ValueError" or not found or not index or not _own(one):
+        return None
+    name, item = index["of"], found["item"] or index["what"]
+    return Meaning(
+        f"{name} has no item {item} ({one.place})",
+        f"The line looks up its position. If {name} is a header or a list of classes, the file has other columns or "
+        "labels than the code expects: another version of the data, other spelling, spaces or capital letters, another "
+        "separator, or a mark at the start of the file (BOM).",
+        (
+            Fix("Print what it has, before that line.", (python("print({:dotted})", name) or "print(items)",)),
+            Fix(
+                "Use a name that it has, or correct the file or the option that gives the name.",
+                ("head -n 2 FILE", "open(path, encoding='utf-8-sig')"),
+            ),
+        ),
+        of_code=False,
+    )
+
+
+def _asked_with_tensor(one: UncaughtException) -> Meaning | None:
+    if short_name(one.type) != "KeyError" or not one.message.startswith("tensor(") or not _own(one):
+        return None
+    asked = re.search(rf"(?P<of>{PLAIN})\[(?P<key>{PLAIN})\]", one.code or "")
+    table, key = (asked["of"], asked["key"]) if asked else ("a dict", "key")
+    return Meaning(
+        f"{table} is asked with a tensor, {one.message}, which never equals one of its keys ({one.place})",
+        "A dict finds a tensor only by its identity: tensor(1) is not 1. Batches of a DataLoader, and items of a "
+        "tensor in a loop, are tensors.",
+        (
+            Fix(
+                "Ask with the number itself.",
+                (python("{:dotted}[{:dotted}.item()]", table, key) if asked else "table[key.item()]", "ids.tolist()"),
+            ),
+        ),
+    )
+
+
+def _file_mode(one: UncaughtException) -> Meaning | None:
+    """Explain a file that was opened to read and is written, or the other way round, or as text for pickle."""
+    short, code = short_name(one.type), one.own_code or one.code or ""
+    mode, pickled = _MODE.search(code), _PICKLE.search(code)
+    if short == "UnsupportedOperation" and one.message in ("read", "not readable", "write", "not writable", "truncate"):
+        reads = "read" in one.message
+        opened, wanted = ("write", "read") if reads else ("read", "written")
+        shown = f" with mode '{mode['mode']}'" if mode else ""
+        emptied = (
+            " Opening it with w has emptied it: if it had content, restore it or make it again."
+            if reads and (not mode or "w" in mode["mode"])
+            else ""
+        )
+        right = "b" if pickled or (mode and "b" in mode["mode"]) else ""
+        return Meaning(
+            f"a file was opened to {opened} only{shown}, and is {wanted} ({one.place or 'the script'})",
+            f"The mode of open() decides what is allowed.{emptied}",
+            (Fix("Open it with the mode that fits.", (f"open(path, '{'r' if reads else 'w'}{right}')",)),),
+        )
+    text = re.match(
+        r"a bytes-like object is required, not 'str'|write\(\) argument must be str, not bytes", one.message
+    )
+    if short in ("TypeError", "UnicodeDecodeError") and pickled and (text or short == "UnicodeDecodeError"):
+        right = "rb" if pickled["do"] == "load" else "wb"
+        return Meaning(
+            f"pickle needs a file in binary mode, and this one was opened as text ({one.place or 'the script'})",
+            "pickle reads and writes bytes. Without b in its mode, open() gives text.",
+            (Fix("Add b to the mode.", (f"with open(path, '{right}') as f: pickle.{pickled['do']}(...)",)),),
+        )
+    return None
+
+
+def _too_large(one: UncaughtException) -> Meaning | None:
+    """Explain exp() of a loss that diverged, and a loss of NaN that becomes an integer."""
+    short, code = short_name(one.type), one.code or ""
+    of_exp = short == "OverflowError" and one.message.startswith(("math range error", "(34, "))
+    found = re.match(r"cannot convert float (?P<value>NaN|infinity) to integer", one.message)
+    if not found and not (of_exp and re.search(r"\b(?:exp|pow|cosh)\(|\*\*", f"{code} {one.own_code or ''}")):
+        return None
+    what = "a loss" if re.search(r"loss|ppl|perplex|nll", code, re.I) else "a value"
+    title = (
+        f"{what} is {found['value']}, and {one.place or 'the script'} makes an integer of it"
+        if found
+        else f"{what} is too large for exp() ({one.place or 'the script'})"
+    )
+    why = "exp() fails from about 710 on. " if of_exp else ""
+    return Meaning(
+        title,
+        f"{why}If it is computed from the loss, the training diverged before this line: look at the losses above it. "
+        "The learning rate is too high, gradients explode, or a batch has NaN.",
+        (
+            Fix(
+                "Lower the learning rate, warm it up, and clip the gradients.",
+                ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",),
+            ),
+            Fix("Keep the print from ending the run.", ("math.exp(min(loss, 50))", "if math.isfinite(loss): ...")),
+        ),
+        of_code=False,
+    )
+
+
+def _accessor(one: UncaughtException) -> Meaning | None:
+    found = _ACCESSOR.match(one.message)
+    if not found or found["accessor"] not in _CONVERTERS:
+        return None
+    kind, convert = _CONVERTERS[found["accessor"]]
+    return Meaning(
+        f"a column of the table does not hold {found['kind']} values, which .{found['accessor']} needs "
+        f"({one.place or 'the script'})",
+        f"pandas read the column as another type: one value that is not {kind}, another format, or missing values make "
+        "it an object column. Dates of a CSV file stay texts until they are converted.",
+        (Fix("Look at the type, and convert the column before.", ("print(df.dtypes)", convert)),),
+        of_code=False,
+    )
+
+
+def _removed(one: UncaughtException) -> Meaning | None:
+    found = _REMOVED.search(one.message)
+    if not found or not found["old"]:
+        return None
+    return Meaning(
+        f"{found['old']} no longer exists: this torch has {found['new']} instead ({one.place or 'the script'})",
+        f"It was deprecated in {found['version']} and then removed. The code was written for an older torch. The order "
+        "of the arguments and what is returned can differ.",
+        (
+            Fix(
+                "Change the call, after you have read how the new function is called.",
+                (python("help({:dotted})", found["new"]), shell("grep -rn --include='*.py' {:dotted} .", found["old"])),
+            ),
+        ),
+    )
+
+
+_KINDS: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
+    _several_values,
+    _text_as_number,
+    _not_in_list,
+    _asked_with_tensor,
+    _file_mode,
+    _too_large,
+    _accessor,
+    _removed,
+)
+
+
+def wrong_kind(one: UncaughtException) -> Meaning | None:
+    """Return which value of the line is of another kind than it needs; None if message and line do not show it."""
+    return next((meant for kind in _KINDS if (meant := kind(one))), None)
