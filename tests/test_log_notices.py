@@ -26,7 +26,9 @@ TOO_OLD = (
     "/x/site-packages/torch/cuda/__init__.py:118: UserWarning: CUDA initialization: The NVIDIA driver on your system "
     "is too old (found version 11040). Please update your GPU driver.\n  return torch._C._cuda_getDeviceCount() > 0\n"
 )
-NO_NVML = "/x/torch/cuda/__init__.py:654: UserWarning: Can't initialize NVML\n  warnings.warn(\"Can't initialize NVML\")\n"
+NO_NVML = (
+    "/x/torch/cuda/__init__.py:654: UserWarning: Can't initialize NVML\n  warnings.warn(\"Can't initialize NVML\")\n"
+)
 WITHOUT = "The installed version of bitsandbytes was compiled without GPU support. 8-bit optimizers are unavailable.\n"
 OUTPUT = "".join(f"sentence {n}: the cat sat\n" for n in range(20))
 BY_SIGNAL = "[2026-11-21T10:12:01.229] error: *** JOB 77 ON g5 CANCELLED AT 2026-11-21T10:12:01 DUE to SIGNAL {} ***\n"

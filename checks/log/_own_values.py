@@ -21,6 +21,7 @@ from ._opencv import refused_array
 from ._own_arguments import not_a_size, path_that_is_none
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
+from ._repeated_arguments import given_twice
 from ._table_keys import computed_key, other_literal
 
 _KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
@@ -386,6 +387,7 @@ def _recursion(one: UncaughtException) -> Meaning | None:
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     _key,
     _call,
+    given_twice,
     _not_json,
     function_as_value,
     without_parameters,

@@ -78,7 +78,8 @@ _HEADING = re.compile(r"^[\])}:.\s-]{0,5}(?:[A-Za-z]+ing\b[^\d=]*|[^\d=]*(?:\.\.
 _MOST_PARTS = 20
 # The last line of a log announces what follows: "working on file b.pth ..."
 _ANNOUNCES = re.compile(
-    r"^\W{0,5}(?:[A-Z]+:\w+:)?(?!(?:sav|clean|clos|clear|delet|remov|exit|finish|shut|terminat|upload|writ)\w*ing\b)"
+    r"^\W{0,5}(?:[A-Z]+:\w+:)?"
+    r"(?!(?:saving|cleaning|closing|clearing|deleting|removing|exiting|finishing|shutting|terminating|uploading|writing)\b)"
     r"\w+ing\b.*(?:\.\.\.|…)\s*$",
     re.I,
 )
