@@ -216,3 +216,26 @@ def test_all_processes_on_the_first_gpu(tmp_path: Path, device: str, alone: bool
         tmp_path, f"{shown}Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000\n"
     )
     assert found == "log_ranks_share_a_gpu" and ("they see only one GPU" in title) == alone
+
+
+@pytest.mark.parametrize(("call", "first"), [(("torch/distributed/distributed_c10d.py", "barrier"), True),
+                                             (("/home/ada/fit.py", "check"), False)])  # fmt: skip
+def test_nccl_in_a_process_that_uses_its_gpu(tmp_path: Path, call: tuple[str, str], first: bool) -> None:
+    message = (
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1197, unhandled cuda error, NCCL "
+        "version 2.18.3\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+        "Cuda failure 'initialization error'"
+    )
+    found, title, words = explained(tmp_path, raised(message, (*call, "work = group.barrier()")))
+    assert found == "log_nccl_initialized_after_fork"
+    assert ("could not set up its first communicator" in title and "NCCL_NVLS_ENABLE=0" in words) == first
+
+
+def test_a_message_whose_first_line_says_little(tmp_path: Path) -> None:
+    text = (
+        frames((SCRIPT, "main", "raise ValueError(text)"))
+        + "ValueError: bye\nNo results file of:\nbash run.sh "
+        + "x" * 99
+    )
+    title = explained(tmp_path, text + "\n")[1]
+    assert title.endswith("bye No results file of: bash run.sh ...")

@@ -15,7 +15,7 @@ from mgpu.snapshot import UncaughtException
 
 from .._calls import asked_by_script
 from ._functions_as_values import function_as_value
-from ._messages import first_of_empty, short_name, wrong_value
+from ._messages import first_of_empty, in_one_line, short_name, wrong_value
 from ._next_items import used_up, without_parameters
 from ._opencv import refused_array
 from ._own_arguments import not_a_size, path_that_is_none
@@ -325,7 +325,7 @@ def _of_itself(one: UncaughtException) -> Meaning | None:
         )
     if code.startswith("raise ") and one.message and short not in ("KeyError", "StopIteration"):
         return Meaning(
-            f"the script's own code stopped the run at {_at(one)}: {one.message}",
+            f"the script's own code stopped the run at {_at(one)}: {in_one_line(one)}",
             f"The script raises this {short} itself, when it gets something that it does not accept. It is not a "
             f"fault of "
             "a GPU or of the ranks' communication.",
