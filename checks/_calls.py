@@ -40,6 +40,27 @@ _FROM_LAUNCHER = frozenset(
 _SETTINGS = re.compile(r"(?:Arguments|Config)$")
 
 
+# Arguments of classes that are derived from TrainingArguments: the class, its trainer, and both's package.
+# fmt: off
+_OF_DERIVED = {
+    name: owner
+    for owner, names in {
+        ("Seq2SeqTrainingArguments", "Seq2SeqTrainer", "transformers"):
+            "predict_with_generate generation_max_length generation_num_beams generation_config sortish_sampler",
+        ("SFTConfig", "SFTTrainer", "trl"):
+            "max_seq_length packing dataset_text_field dataset_num_proc dataset_kwargs completion_only_loss "
+            "assistant_only_loss eval_packing neftune_alpha",
+        ("DPOConfig", "DPOTrainer", "trl"):
+            "beta loss_type max_prompt_length precompute_ref_log_probs ref_model_init_kwargs rpo_alpha",
+        ("GRPOConfig", "GRPOTrainer", "trl"):
+            "num_generations max_completion_length use_vllm vllm_mode vllm_gpu_memory_utilization reward_weights "
+            "num_iterations scale_rewards",
+    }.items()
+    for name in names.split()
+}
+# fmt: on
+
+
 def asked_by_script(one: UncaughtException | None) -> bool:
     """Whether the script itself made the call that failed: only wrappers that pass on arguments are between."""
     if one is None or not one.place:
@@ -66,9 +87,29 @@ def explain(call: str, name: str, one: UncaughtException | None) -> Meaning | No
     owner = call.removesuffix(".__init__")
     if name in _FROM_LAUNCHER and _SETTINGS.search(owner):
         return _of_launcher(owner, name)
+    if owner == "TrainingArguments" and name in _OF_DERIVED:
+        return _of_derived(owner, name)
     if asked_by_script(one) and not skew.package_of(call):
         return _of_script(call, name, one)
     return None
+
+
+def _of_derived(owner: str, name: str) -> Meaning:
+    settings, trainer, package = _OF_DERIVED[name]
+    return Meaning(
+        f"{name} is no argument of {owner}(): {settings} of {package} has it",
+        f"{settings} extends {owner} with what {trainer} needs. Another release of {package} does not change that.",
+        (
+            Fix(
+                f"Use {settings}, together with {trainer}.",
+                (
+                    python("from {:dotted} import {:name}, {:name}", package, settings, trainer),
+                    python("args = {:name}({:name}=..., ...)", settings, name),
+                ),
+            ),
+            Fix(f"Or remove {name}, if the script uses the plain Trainer."),
+        ),
+    )
 
 
 def _without_head(model: str, name: str, one: UncaughtException | None) -> Meaning:

@@ -255,7 +255,7 @@ def test_what_the_script_did_while_it_handled_an_exception_is_not_the_cause(tmp_
     [
         ("/usr/bin/ld: cannot find -lcurand: No such file or directory\n", "log_library_not_linked"),
         ("/bin/sh: 1: nvcc: not found\n", "log_command_not_found"),
-        ("", "log_command_failed"),
+        ("", "log_extension_not_built"),
     ],
 )
 def test_a_failed_command_gives_way_to_what_it_printed(above: str, cause: str, tmp_path: Path) -> None:
@@ -264,7 +264,9 @@ def test_a_failed_command_gives_way_to_what_it_printed(above: str, cause: str, t
     )
     name, title, words = explained(tmp_path, f"{text} non-zero exit status 1.\n")
     assert name == cause, title
-    assert above or ("ninja -v (exit code 1)" in title and "Run it by itself" in words)
+    assert above or "the compiler's first error" in title
+    title, words = explained(tmp_path, f"{text.replace('ninja', './build.sh')} non-zero exit status 1.\n")[1:]
+    assert above or ("./build.sh -v (exit code 1)" in title and "Run it by itself" in words)
 
 
 @pytest.mark.parametrize(

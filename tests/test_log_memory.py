@@ -100,6 +100,16 @@ def test_the_process_that_fills_the_gpu_is_named(tmp_path: Path, processes: str,
     assert found in title_of(tmp_path, message("148.00 MiB", processes, own))
 
 
+def test_torch_2_1_misspells_capacity(tmp_path: Path) -> None:
+    small = "".join(f"Process {pid} has 398.00 MiB memory in use. " for pid in (62201, 62203, 62204))
+    text = message("136.00 MiB", f"{small}Process 62200 has 71.98 GiB memory in use. Process 62202 has 398.00 MiB "
+                   "memory in use. ", "Of the allocated memory 71.51 GiB is allocated by PyTorch, and 2.30 MiB is "
+                   "reserved by PyTorch but unallocated.")  # fmt: skip
+    for spelled in (text, text.replace("capacity", "capacty")):
+        found = title_of(tmp_path, spelled)
+        assert "this process holds 71.98 GiB of its 79.15 GiB" in found and "4 other processes" in found
+
+
 @pytest.mark.parametrize(
     ("frames", "tried", "found"),
     [

@@ -31,7 +31,8 @@
 * wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
   DeepSpeed and its precision?
 * assertions: which check without a message failed?
-* trainer, tensors: did Trainer refuse the script's arguments, and do its tensors fit each other?
+* trainer, tensors, indexing: did Trainer refuse the script's arguments, do its tensors fit each other, and was an
+  item taken of something that has none?
 * trainer_options, parallel_options: did Trainer, from_pretrained or accelerate refuse an option or a combination?
 * preference_training, fine_tuners, lightning_runs: did trl, LlamaFactory, ms-swift, Unsloth or Lightning refuse one?
 * autograd, saved_files: did autograd or mixed precision refuse the script's step, and can files be read and written?
@@ -75,8 +76,8 @@ ORDER: tuple[str, ...] = (
     "sharding", "model_placement", "assertions", "mesh", "dtensors", "training", "trainer", "trainer_options",
     "parallel_options", "preference_training", "fine_tuners", "lightning_runs", "zero", "deepspeed_runs",
     "deepspeed_checks", "megatron_runs", "megatron_setup", "optimizing", "recomputation", "precision", "tensors",
-    "autograd", "saved_files", "collectives", "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi",
-    "expert_parallel", "meeting", "addresses", "settings", "waiting", "stalled", "diverged", "lone_work",
+    "indexing", "autograd", "saved_files", "collectives", "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma",
+    "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting", "stalled", "diverged", "lone_work",
     "still_working", "stood_still", "after_end", "printed_stacks", "not_finite", "own_message", "cut_tracebacks",
     "commands", "shell_scripts", "dataset_columns", "own_code", "package_faults", "framework_mistakes", "refused",
     "between_packages", "exceptions",

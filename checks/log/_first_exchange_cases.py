@@ -56,6 +56,17 @@ ENGINE_SHARES_GPU = Case(
     "(APIServer pid=1) self.pynccl_comm = PyNcclCommunicator(group, device=device)\n"
     "NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 65000",
     "https://huggingface.co/docs/trl/main/en/vllm_integration")
+ONE_GPU_FOR_ALL = Case(
+    every(shown("local_processes"), shown("processes_on_first_gpu"), never(shown("process_on_later_gpu"))),
+    "several processes of one node all use cuda:0: they see only one GPU",
+    "Every process prints its device, and all have the same. The node has fewer GPUs than processes, or "
+    "CUDA_VISIBLE_DEVICES (also of a container or a job) shows only one of them.",
+    (Fix("Check how many GPUs the processes see.", ("nvidia-smi -L", "echo $CUDA_VISIBLE_DEVICES")),
+     Fix("Start at most as many processes as there are GPUs, or give the job more GPUs.",
+         ("accelerate launch --num_processes 1 train.py",))),
+    "Distributed environment: MULTI_GPU  Backend: nccl\nNum processes: 4\nProcess index: 3\nLocal process index: 3\n"
+    "Device: cuda:0\n\nDuplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000\n",
+    "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py")
 SEGMENT_REFUSED = Case(
     every(reported(r"(?:shmutils|shm)\S*\.cc:\d+ NCCL WARN Cuda failure"), never(reported(r"No space left"))),
     "NCCL could not set up its segment in /dev/shm: CUDA did not accept it",

@@ -23,10 +23,10 @@ _UNITS = {
     "EiB": 2.0**30,
 }
 _SIZE = r"(\d{1,15}(?:\.\d{1,15})?) (bytes|[KMGTPE]iB)"
-# c10/cuda/CUDACachingAllocator.cpp: the message of torch 2.1 and later, then of earlier ones, which report what is
-# reserved in total.
+# c10/cuda/CUDACachingAllocator.cpp: the message of torch 2.1 and later (2.1 has "capacty"), then of earlier ones, which
+# report what is reserved in total.
 _TRIED = re.compile(rf"Tried to allocate {_SIZE}")
-_TOTAL = re.compile(rf"total capacit?y of {_SIZE}|{_SIZE} total capacity")
+_TOTAL = re.compile(rf"total capaci?ty of {_SIZE}|{_SIZE} total capacity")
 _FREE = re.compile(rf"of which {_SIZE} is free|{_SIZE} free[;)]")
 _OWN = re.compile(rf"this process has {_SIZE} memory in use")
 _PROCESS = re.compile(rf"Process (\d{{1,10}}) has {_SIZE} memory in use")

@@ -36,6 +36,7 @@ _NO_ADVICE = re.compile(
 _OF_PYTHON = re.compile(r"Did you mean: '\w+'\?$")
 _NAMED = re.compile(r"has no attribute|is not defined|cannot import name|unexpected keyword")
 _MOST, _LONGEST = 2, 260  # sentences, characters of one
+_SHORT, _ROOM = 60, 90  # characters of a first line, and of the lines after it
 
 
 def advice(message: str) -> tuple[str, ...]:
@@ -59,6 +60,14 @@ def whole_message(one: UncaughtException) -> str:
     """Return the type and all lines of the message that the log has."""
     message = "\n".join(filter(None, (one.message, one.more)))
     return f"{short_name(one.type)}: {message}" if message else short_name(one.type)
+
+
+def in_one_line(one: UncaughtException) -> str:
+    """Return the message; if its first line is short, with the lines that follow, up to a readable length."""
+    if not one.more or len(one.message) > _SHORT:
+        return one.message
+    rest = " ".join(one.more.split())
+    return f"{one.message} {rest if len(rest) <= _ROOM else rest[:_ROOM].rpartition(' ')[0] + ' ...'}"
 
 
 NO_TRACEBACK = "The log has only this message, without its traceback: it does not show which code failed."

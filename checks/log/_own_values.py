@@ -14,7 +14,7 @@ from mgpu.command_line import Code, python, shell
 from mgpu.snapshot import UncaughtException
 
 from ._functions_as_values import function_as_value
-from ._messages import first_of_empty, short_name, wrong_value
+from ._messages import first_of_empty, in_one_line, short_name, wrong_value
 from ._missing_settings import missing_in_config
 from ._next_items import used_up, without_parameters
 from ._opencv import refused_array
@@ -22,6 +22,7 @@ from ._own_arguments import not_a_size, path_that_is_none
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
 from ._refused_tensors import refused_tensor
+from ._repeated_arguments import given_twice
 from ._table_keys import computed_key, other_literal
 from ._wrong_calls import call_that_does_not_fit, wrong_call
 from ._wrong_kinds import wrong_kind
@@ -292,7 +293,7 @@ def _of_itself(one: UncaughtException) -> Meaning | None:
         )
     if code.startswith("raise ") and one.message and short not in ("KeyError", "StopIteration"):
         return Meaning(
-            f"the script's own code stopped the run at {_at(one)}: {one.message}",
+            f"the script's own code stopped the run at {_at(one)}: {in_one_line(one)}",
             f"The script raises this {short} itself, when it gets something that it does not accept. It is not a "
             f"fault of "
             "a GPU or of the ranks' communication.",
@@ -356,6 +357,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     wrong_kind,
     _key,
     wrong_call,
+    given_twice,
     call_that_does_not_fit,
     _not_json,
     function_as_value,

@@ -199,6 +199,16 @@ NO_SUCH_COMMAND = Case(
      Fix("Or use the documentation of the installed release.", ("pip show trl accelerate transformers deepspeed",))),
     "usage: trl\nTRL CLI: error: argument command: invalid choice: 'vllm-serve' (choose from 'chat', 'dpo', 'sft')\n",
     "https://github.com/huggingface/trl/releases/tag/v0.16.0")
+PASTED_TWICE = Case(
+    line_of("log_argument_unknown", r"unrecognized arguments: (?:.* )?(?:\S*/)?(?:python[\d.]*|torchrun|"
+                                    r"accelerate launch|deepspeed|srun|mpirun|nohup|bash|sh) \S"),
+    "the command line has a second command in its arguments: {argument}",
+    "The program got the start of another command as its own arguments: the command was pasted twice, or the line "
+    "break between two commands is missing.",
+    Fix("Split the line into two commands, or remove the second one."),
+    "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: python -m torch.distributed.launch "
+    "--nproc_per_node=3 train.py\n",
+    "https://docs.python.org/3/library/argparse.html#exit-methods")
 TAKEN = (SERVER_PORT, SYSTEM_PORT)
 UNREACHABLE = (OWN_STORE, CONTAINER_NAME)
 # fmt: on

@@ -79,6 +79,10 @@ def _of_other_ranks(groups: Mapping[str, str], raised: UncaughtException | None)
     times = round(large / max(1, small))
     if not of_step or small < _SMALLEST_SHARD or times < 2 or abs(large - small * times) > _LARGEST_SPLIT * times:
         return None
+    # torch names the state first: exp_avg.mul_(beta1).add_(grad)
+    loads = any(_LOADS.search(frame) for frame in (raised.frames if raised else ()))
+    if int(groups["a"]) < int(groups["b"]) and not loads:
+        return _of_whole_gradient(small, large, times)
     return Meaning(
         f"the optimizer's state was probably sharded for another number of ranks: {small} elements and {large}, "
         f"{times} times as many",
@@ -93,6 +97,26 @@ def _of_other_ranks(groups: Mapping[str, str], raised: UncaughtException | None)
                     "FSDP.optim_state_dict_to_load(model, optimizer, state)",
                 ),
             ),
+        ),
+    )
+
+
+def _of_whole_gradient(small: int, large: int, times: int) -> Meaning:
+    return Meaning(
+        f"the optimizer's state and the gradients are not sharded alike: {small} elements and {large}, {times} times "
+        "as many",
+        f"FSDP and ZeRO keep a part of each parameter and of its state per rank (1 of {times}), and reduce the "
+        "gradients to the same part. If the run was not resumed, the backward pass left whole gradients: the model was "
+        "called around its wrapper (model.module, generate, a second forward before the backward pass), within "
+        "no_sync(), or the optimizer was created before the model was wrapped. If it was resumed, the checkpoint was "
+        "saved as parts for another number of ranks.",
+        (
+            Fix(
+                "Create the optimizer after wrapping, and call the wrapped model for each forward pass.",
+                ("model, optimizer = accelerator.prepare(model, optimizer)",),
+            ),
+            Fix("If a trainer does that itself, it does not support FSDP in this release: use DDP or ZeRO-2 with it."),
+            Fix("If it was resumed: use the number of ranks that wrote the checkpoint."),
         ),
     )
 

@@ -32,6 +32,24 @@ ROWS = (
          Fix("Kubernetes: check the headless service, and wait for the first pod.",
              ("kubectl get svc,pods", "kubectl exec POD -- getent hosts HOST"))), _AGENT,
         because_of=("log_master_address_malformed",)),
+    Row("log_host_not_found", "secondary", "network",
+        r"^(?:nslookup: can't resolve '|\*\* server can't find |ping: (?:unknown host )?|"
+        r"nc: getaddrinfo for host \"|Host )(?P<host>(?!huggingface\.co|github\.com|pypi\.org)[\w-]+(?:\.[\w-]+)*)"
+        r"\.?(?:'|\"|: NXDOMAIN| not found: \d|: (?:Name or service not known|Temporary failure in name|"
+        r"Name does not resolve)|$)",
+        ("nslookup: can't resolve 'train-master-0': Name does not resolve",
+         "** server can't find train-worker-0.train.default.svc.cluster.local: NXDOMAIN",
+         "ping: train-master-0: Name or service not known", "ping: unknown host train-master-0",
+         "Host node7 not found: 3(NXDOMAIN)", 'nc: getaddrinfo for host "train-master-0" port 23456: Name or service'),
+        "the name of another node does not resolve here: {host}",
+        "The launcher needs it to reach the main node. Its pod or its headless service does not exist (yet), has "
+        "another name or namespace, or the name is neither in DNS nor in /etc/hosts of this node.",
+        (Fix("Check the name on this node, and what MASTER_ADDR is.",
+             ("getent hosts {host:host}", "echo $MASTER_ADDR",
+              "mgpu doctor --only hostname_unresolvable,master_unresolvable")),
+         Fix("Kubernetes: check that the pod and its headless service exist, and that the first pod still runs.",
+             ("kubectl get svc,pods -o wide",))), _AGENT, tags=("before_ranks",),
+        summary="The host name of another node does not resolve."),
     Row("log_master_address_malformed", "root", "launcher",
         r"(?:addresses of|address of|connect to|to host) [(\[]?(?P<address>\d+\.\d+\.\d+\.\d+/\d+|\w+://[^\s,)]+|"
         r"[\w.-]+\[[\d,-]+\][\w.-]*|\d+\.\d+\.\d+\.\d+ \d+\.[\d. ]+|[\w-]+,[\w,-]+|\$\w+)(?:[\]),:]|$)",

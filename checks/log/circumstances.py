@@ -31,6 +31,13 @@ ROWS = (
          ("Token indices sequence length is longer than the specified maximum sequence length for this model "
           "(2201 > 1024). Running this sequence through the model will result in indexing errors",),
          "https://github.com/huggingface/transformers/blob/main/src/transformers/tokenization_utils_base.py"),
+    _row("processes_on_first_gpu",  # what accelerate prints of each process
+         r"^Device: cuda:0\b", ("Device: cuda:0",),
+         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"),
+    _row("process_on_later_gpu", r"^Device: cuda:[1-9]", ("Device: cuda:3",),
+         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"),
+    _row("local_processes", r"^Local process index: [1-9]", ("Local process index: 3",),
+         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"),
     _row("has_its_gpus",  # a trainer found the GPUs: the environment that it needs is there
          r"\bGPU available: True\b.{0,20}, used: True",
          ("GPU available: True (cuda), used: True",),

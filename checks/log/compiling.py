@@ -160,11 +160,16 @@ ROWS = (
         Fix("Use an older one.", ("conda install -c conda-forge gxx=12", "export CC=gcc-12 CXX=g++-12")),
         "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/"),
     Row("log_extension_not_built", "wrapper", "library",
-        r"Error building extension '\w+'|ninja: build stopped: subcommand failed",
-        ("RuntimeError: Error building extension 'cpu_adam'", "ninja: build stopped: subcommand failed."),
-        "a torch extension could not be compiled; the compiler's first error is further up",
-        "A toolkit, header or compiler is incompatible.",
-        Fix("Look for the first 'error:' from the compiler.", ("mgpu doctor --only libraries", "ds_report")),
+        r"Error building extension '\w+'|ninja: build stopped: subcommand failed|"
+        r"Command '\['ninja', '-v'\]' returned non-zero exit status",
+        ("RuntimeError: Error building extension 'cpu_adam'", "ninja: build stopped: subcommand failed.",
+         "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1."),
+        "a torch extension could not be compiled; the compiler's first error is further up, or on another rank",
+        "torch and DeepSpeed compile it when it is first used, with ninja and nvcc. A toolkit, header or compiler is "
+        "missing or incompatible.",
+        (Fix("Look for the first 'error:' from the compiler.", ("mgpu doctor --only libraries", "ds_report")),
+         Fix("If the log has none: delete what an earlier try left, and build it in one process.",
+             ("rm -rf ~/.cache/torch_extensions", "CUDA_VISIBLE_DEVICES=0 MAX_JOBS=1 python train.py"))),
         _EXTENSIONS),
     Row("log_ninja_missing", "root", "library", r"Ninja is required to load C\+\+ extensions|ninja: (?:command )?not "
                                                 r"found",

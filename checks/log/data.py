@@ -7,6 +7,7 @@ from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import either, said, within
 from ._path_cases import LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, PATHS
+from ._sample_shapes import explain_shapes
 
 _DATA = "https://pytorch.org/docs/stable/data.html"
 _SHARING = "https://pytorch.org/docs/stable/multiprocessing.html"
@@ -251,13 +252,12 @@ ROWS = (
         "https://github.com/pytorch/pytorch/blob/main/torch/utils/data/sampler.py"),
     Row("log_samples_of_different_size", "root", "script", r"stack expects each tensor to be equal size|"
         r"each element in list of batch should be of equal size|Trying to resize storage that is not resizable",
-        ("RuntimeError: stack expects each tensor to be equal size, but got [3, 224, 224] at entry 0 and [1, 224, 224] "
-         "at entry 1",),
+        ("RuntimeError: stack expects each tensor to be equal size, but got [512] at entry 0 and [417] at entry 1",),
         "samples of different sizes cannot be stacked into a batch",
         "The default collate function only stacks.",
         Fix("Pad or resize in a collate function.",
             ("DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))",)),
-        _DATA),
+        _DATA, explain=explain_shapes),
     Row("log_image_damaged", "root", "script", r"cannot identify image file|image file is truncated",
         ("PIL.UnidentifiedImageError: cannot identify image file '/data/a.jpg'",
          "OSError: image file is truncated (23 bytes not processed)"),

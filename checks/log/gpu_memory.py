@@ -92,7 +92,7 @@ def _taken(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
     if not others or not read.total:
         return None
     if len(others) > 1 and max(one.held for one in others) <= _RANK_CONTEXT and held >= (read.tried or 0.0):
-        return _opened_by_ranks(others, held)
+        return _opened_by_ranks(others, held, own, read.total)
     if held < _MINOR_SHARE * read.total:
         return None
     most = max(others, key=lambda one: one.held)
@@ -144,13 +144,17 @@ def _held_beside(line: str) -> str:
     )
 
 
-def _opened_by_ranks(others: tuple[Process, ...], held: float) -> Meaning:
+def _opened_by_ranks(others: tuple[Process, ...], held: float, own: str, total: float) -> Meaning:
+    """Explain processes that hold no more than what CUDA needs, beside `own`, what this one holds as text."""
+    these = f"{len(others)} other processes, probably the other ranks, hold {held:.1f} GiB"
     return Meaning(
-        f"a GPU's memory is full, and {len(others)} other processes, probably the other ranks, hold {held:.1f} GiB of "
-        "it",
-        "Each of them has opened this GPU without need: through torch.load without map_location, a tensor on 'cuda' "
-        "before torch.cuda.set_device, or loader workers that use CUDA.",
-        (_OWN_GPU, _OTHERS, _SMALLER),
+        f"a GPU's memory is full: this process holds {own} of its {total:.2f} GiB, and {these}"
+        if own
+        else f"a GPU's memory is full, and {these} of it",
+        "Each of the others has opened this GPU without need: through torch.load without map_location, a tensor on "
+        "'cuda' before torch.cuda.set_device, or loader workers that use CUDA. Without them, this rank has "
+        f"{held:.1f} GiB more; if that is not enough, its own data do not fit.",
+        (_OWN_GPU, _OTHERS, _SMALLER, _SHARD),
     )
 
 

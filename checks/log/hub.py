@@ -90,6 +90,46 @@ _UNNAMED_SERVER = Case(
     "without response'))\n",
     "https://requests.readthedocs.io/en/latest/api/#requests.ConnectionError")
 
+_VALUE_HEAD = Case(
+    every(message(r"Repo id must be|HFValidation|Entry Not Found|EntryNotFound"),
+          within(r"^trl/models/modeling_base\.py in from_pretrained")),
+    "the model was loaded, but trl does not find the weights of its value head in that folder, and asks the Hub for "
+    "them",
+    "AutoModelForCausalLMWithValueHead first loads the base model, and then looks for a file with v_head: "
+    "pytorch_model.bin or its index (newer releases also model.safetensors). The folder was saved as several "
+    "safetensors files, or without the head, and trl takes its path as the name of a repository.",
+    (Fix("Check which files the folder has.", ("ls -ld PATH/*",)),
+     Fix("Save the model with its head in a form that this trl reads, or upgrade trl.",
+         ("model.save_pretrained(FOLDER, safe_serialization=False)", "pip show trl transformers")),
+     Fix("Without a trained head: load the base model, and give it a new one.",
+         ("base = AutoModelForCausalLM.from_pretrained(FOLDER)",
+          "model = AutoModelForCausalLMWithValueHead.from_pretrained(base)"))),
+    "Traceback (most recent call last):\n"
+    '  File "/w/ppo.py", line 27, in <module>\n'
+    "    model = AutoModelForCausalLMWithValueHead.from_pretrained(path)\n"
+    '  File "/env/lib/python3.10/site-packages/trl/models/modeling_base.py", line 321, in from_pretrained\n'
+    "    filename = hf_hub_download(\n"
+    '  File "/env/lib/python3.10/site-packages/huggingface_hub/utils/_validators.py", line 158, in validate_repo_id\n'
+    "    raise HFValidationError(\n"
+    "huggingface_hub.utils._validators.HFValidationError: Repo id must be in the form 'repo_name' or "
+    "'namespace/repo_name': '/data/ppo_model'. Use `repo_type` argument if needed.\n",
+    "https://github.com/huggingface/trl/blob/v0.7.4/trl/models/modeling_base.py")
+_BY_URL = Case(
+    message("urlopen error"),
+    "this node could not download a file: it has no internet access, or needs a proxy",
+    "The code fetches a file with Python's urllib (weights of a model, as torch.hub, CLIP and timm do, or data). "
+    "Compute nodes often reach no server outside. Files that are in the cache already are not fetched.",
+    (Fix("Run that line once on a node with internet access, such as the login node, with the same home or cache "
+         "folder.",
+         ("curl -sI https://huggingface.co | head -1",
+          "ls ~/.cache/torch/hub/checkpoints ~/.cache/clip ~/.cache/huggingface/hub")),
+     Fix("Or set the proxy, or pass the path of a file that you copied.", ("env | grep -i proxy",))),
+    "Traceback (most recent call last):\n"
+    '  File "/home/ada/CLIP/clip/clip.py", line 56, in _download\n'
+    "    with urllib.request.urlopen(url) as source:\n"
+    "urllib.error.URLError: <urlopen error [Errno 101] Network is unreachable>\n",
+    "https://docs.python.org/3/library/urllib.error.html#urllib.error.URLError")
+
 _SERVICE_SILENT = Case(
     reported(r"Error communicating with wandb process"),
     "wandb.init() failed: the process that Weights & Biases starts on this node did not answer in time",
@@ -153,7 +193,7 @@ ROWS = (
         "a name).",
         Fix("Check whether the folder exists on every node.", ("ls -ld PATH",)), _ERRORS,
         cases=(replace(_NAME_UNSET, sample="OSError: None is not a local folder and is not a valid model identifier "
-                       "listed on 'https://huggingface.co/models'"),)),
+                       "listed on 'https://huggingface.co/models'"), _VALUE_HEAD)),
     Row("log_hub_unreachable", "root", "library",
         r"outgoing traffic has been disabled|OfflineModeIsEnabled|LocalEntryNotFoundError|"
         r"couldn't connect to '?https://huggingface\.co|Couldn't reach .* on the Hub|Couldn't reach "
@@ -220,16 +260,19 @@ ROWS = (
     Row("log_network_failed", "secondary", "network",
         r"^(?!.*(?:host='|://)(?:localhost|127\.|0\.0\.0\.0|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.)).*"
         r"(?:Max retries exceeded with url|NameResolutionError|"
-        r"ReadTimeoutError|Read timed out|ConnectTimeout|RemoteDisconnected|IncompleteRead|ProtocolError\()",
+        r"ReadTimeoutError|Read timed out|ConnectTimeout|RemoteDisconnected|IncompleteRead|ProtocolError\(|"
+        r"<urlopen error (?:timed out|\[Errno (?:-[235]|10[14]|11[013])\]))",
         ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
          "exceeded with url: /x (Caused by NameResolutionError(': Failed to resolve'))",
          "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='x', port=443): Read timed out. (read timeout=10)",
-         "urllib3.exceptions.ProtocolError: ('Connection aborted.', RemoteDisconnected('closed'))"),
+         "urllib3.exceptions.ProtocolError: ('Connection aborted.', RemoteDisconnected('closed'))",
+         "urllib.error.URLError: <urlopen error [Errno 101] Network is unreachable>",
+         "urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>"),
         "a server on the internet could not be reached",
         "This node has no internet access, needs a proxy, or had a temporary failure. Tracking services retry, "
         "downloads fail.",
         (Fix("Check for internet access.", ("curl -sI https://huggingface.co | head -1", "env | grep -i proxy")),
-         _FIRST), _OFFLINE, cases=(_SERVER_OF_RUN, _UNNAMED_SERVER)),
+         _FIRST), _OFFLINE, cases=(_SERVER_OF_RUN, _BY_URL, _UNNAMED_SERVER)),
     Row("log_wandb_without_key", "root", "library",
         r"api_key not configured \(no-tty\)|wandb\.errors\S*\.(?:UsageError(?!: Error communicating)|"
         r"AuthenticationError)|"

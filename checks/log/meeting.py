@@ -12,6 +12,7 @@ from ._start_cases import (
     BLANK_SCRIPT,
     NO_ANSWER,
     NO_SUCH_COMMAND,
+    PASTED_TWICE,
     TAKEN,
     TOO_MANY_RANKS,
     UNREACHABLE,
@@ -276,7 +277,7 @@ ROWS = (
         "the script or the launcher does not accept an argument: {argument}",
         "Launcher options go before the script, script options after it.",
         Fix("Check which arguments they accept.", ("python train.py --help", "mgpu launch --help")),
-        "https://docs.python.org/3/library/argparse.html#exit-methods", cases=(NO_SUCH_COMMAND,),
+        "https://docs.python.org/3/library/argparse.html#exit-methods", cases=(NO_SUCH_COMMAND, PASTED_TWICE),
         summary="The script or the launcher does not accept an argument."),
     Row("log_local_rank_required", "root", "script",
         r"error: the following arguments are required: --local[-_]rank\b",
@@ -371,7 +372,7 @@ ROWS = (
         r"ChildFailedError|error_file: <N/A>|failed \(exitcode: [1-9]\d?\) local_rank: \d|"
         r"ProcessRaisedException|"
         r"torch\.multiprocessing\.spawn\.ProcessExitedException"
-        r": process \d+ terminated with exit code|returned non-zero exit status (?!137\b)|"
+        r": process \d+ terminated with exit code|(?<!'ninja', '-v'\]' )returned non-zero exit status (?!137\b)|"
         r"(?<!\.yaml'\] )(?<!\.yml'\] )exits with return code = [1-9]",
         ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", "  error_file: <N/A>",
          "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 7) of x",

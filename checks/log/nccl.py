@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from ._first_exchange_cases import ENGINE_SHARES_GPU, SEGMENT_REFUSED
+from ._first_exchange_cases import ENGINE_SHARES_GPU, ONE_GPU_FOR_ALL, SEGMENT_REFUSED
 from ._start_cases import CONTAINER_NETWORKS, LINK_LOCAL
 from .reinforcement import SEPARATE_GPUS, explain_shared_gpu
 
@@ -73,7 +73,7 @@ ROWS = (
              ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))", "mgpu doctor --script train.py")),
          Fix("Start at most as many ranks as GPUs.", ("nvidia-smi -L", "mgpu doctor --only visibility,mig")),
          SEPARATE_GPUS),
-        "https://github.com/NVIDIA/nccl/issues/1241", cases=(ENGINE_SHARES_GPU,)),
+        "https://github.com/NVIDIA/nccl/issues/1241", cases=(ENGINE_SHARES_GPU, ONE_GPU_FOR_ALL)),
     Row("log_shm_full_for_nccl", "root", "nccl",
         r"posix_fallocate failed|failed to extend /dev/shm/nccl-\S+|Error while creating shared memory segment|"
         r"Error: failed to (?:extend|create shared memory file) /dev/shm(?!.*Permission denied)",

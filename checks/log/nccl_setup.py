@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
+
+from ._circumstances import passed
 
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -14,6 +16,29 @@ _IPC = "https://github.com/NVIDIA/nccl/blob/master/src/misc/ipcsocket.cc"
 _NVML = "https://github.com/NVIDIA/nccl/blob/master/src/misc/nvmlwrap.cc"
 _IB = "https://github.com/NVIDIA/nccl/blob/master/src/transport/net_ib/init.cc"
 # fmt: off
+_IN_USED_PROCESS = Case(
+    passed(r"^torch/distributed/distributed_c10d\.py in |^torch/nn/parallel/distributed\.py in __init__$"),
+    "NCCL could not set up its first communicator: the CUDA driver reports an initialization error to it",
+    "torch has already put data on the GPU for this call, so CUDA works in this process. On nodes with NVSwitches, "
+    "NCCL 2.18 and later set up multicast memory (NVLS) here, which fails if the fabric manager does not run or the "
+    "container lacks its devices. Otherwise the process was forked from one that had used CUDA.",
+    (Fix("Let NCCL name the place: the line with WARN has its file (nvls.cc: multicast).",
+         ("NCCL_DEBUG=INFO mgpu smoke-test 2>&1 | grep -B3 WARN",)),
+     Fix("Turn off multicast in the environment of every rank. All-reduce within the node is slower.",
+         ("export NCCL_NVLS_ENABLE=0", "mgpu doctor --only links")),
+     Fix("If the script forks ranks itself, start them with spawn.",
+         ("torch.multiprocessing.set_start_method('spawn')",))),
+    "Traceback (most recent call last):\n"
+    '  File "/w/train.py", line 9, in <module>\n'
+    "    torch.distributed.barrier()\n"
+    '  File "/env/lib/python3.10/site-packages/torch/distributed/distributed_c10d.py", line 3665, in barrier\n'
+    "    work = default_pg.barrier(opts=opts)\n"
+    "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1197, unhandled cuda error, NCCL version "
+    "2.18.3\n"
+    "ncclUnhandledCudaError: Call to CUDA function failed.\n"
+    "Last error:\n"
+    "Cuda failure 'initialization error'\n",
+    "https://github.com/NVIDIA/nccl/blob/v2.18.3-1/src/transport/nvls.cc")
 _WORKERS = Fix("Ray, mpirun and ssh do not pass the shell's variables to the ranks: set them in env_vars of Ray's "
                "runtime_env, or before `ray start`, and with mpirun -x.", ("mpirun -x NCCL_CUMEM_HOST_ENABLE=0 ...",))
 _FALLS_BACK = ("The plugin is not loaded. NCCL goes on with its own transport, often TCP sockets: the run is slower "
@@ -151,7 +176,7 @@ ROWS = (
              ("torch.multiprocessing.set_start_method('spawn')", "export VLLM_WORKER_MULTIPROC_METHOD=spawn")),
          Fix("Check whether CUDA works in a new process.", ("mgpu doctor --deep --only cuda",))),
         "https://docs.pytorch.org/docs/stable/notes/multiprocessing.html#cuda-in-multiprocessing",
-        because_of=("log_nvls_fails",)),
+        because_of=("log_nvls_fails",), cases=(_IN_USED_PROCESS,)),
     Row("log_nccl_sizes_of_world_differ", "root", "launcher",
         r"Bootstrap Root : mismatch in (?:info|rank count) from procs",
         ("h:1:2 [0] bootstrap.cc:100 NCCL WARN Bootstrap Root : mismatch in rank count from procs 16 : 8",

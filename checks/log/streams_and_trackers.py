@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
+
+from ._circumstances import every, message, never, several_ranks, within
 
 _WEBDATASET = "https://github.com/webdataset/webdataset/blob/main/src/webdataset/shardlists.py"
 _FILTERS = "https://github.com/webdataset/webdataset/blob/main/src/webdataset/filters.py"
@@ -13,6 +15,24 @@ _WANDB = "https://docs.wandb.ai/support/"
 _MLFLOW = "https://mlflow.org/docs/latest/ml/tracking/"
 
 # fmt: off
+_USE_DATABASES = within(r"^(?:outlines|diskcache|mlflow|optuna|ray|wandb)/")
+_DATABASES = (
+    Case(every(message(r"disk I/O error"), never(several_ranks), never(_USE_DATABASES)),
+         "a database file (SQLite) could not be read or written: disk I/O error",
+         "SQLite locks and maps its files, which network disks (NFS, Lustre, BeeGFS) support badly or not at all. A "
+         "full disk or an exceeded quota gives the same message. If a package opened a database of its own, the folder "
+         "of the Python environment is on such a disk.",
+         (Fix("Copy the database to a disk of the node, or put the Python environment there.",
+              ("df -hT . ~ /tmp", "python -m venv /tmp/venv && /tmp/venv/bin/pip install -r requirements.txt")),
+          Fix("Check for space and quota.", ("df -h .; df -i .", "quota -s"))),
+         "Traceback (most recent call last):\n"
+         '  File "/w/encode.py", line 9, in <module>\n'
+         "    field = galois.GF(2)\n"
+         '  File "/lustre/venv/lib/python3.10/site-packages/galois/_databases/_interface.py", line 57, in fetch\n'
+         "    self.cursor.execute(\n"
+         "sqlite3.OperationalError: disk I/O error\n",
+         "https://www.sqlite.org/faq.html#q5"),
+)
 ROWS = (
     Row("log_shards_not_split", "root", "script",
         r"add an explicit nodesplitter to your input pipeline for multi-node training",
@@ -110,7 +130,8 @@ ROWS = (
         "Optuna, diskcache and outlines use such files.",
         Fix("Write from one rank only, to a disk of the node, or use a server.",
             ("export OUTLINES_CACHE_DIR=/tmp/outlines-$SLURM_PROCID", "export MLFLOW_TRACKING_URI=file:///tmp/mlruns")),
-        "https://www.sqlite.org/faq.html#q5", summary="A database file that several ranks use is locked."),
+        "https://www.sqlite.org/faq.html#q5", summary="A database file that several ranks use is locked.",
+        cases=_DATABASES),
 )
 # fmt: on
 

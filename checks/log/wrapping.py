@@ -158,7 +158,7 @@ ROWS = (
         "https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html"),
     Row("log_no_gradient", "root", "script",
         r"does not require grad and does not have a grad_fn|element \d+ of (?:tensors|variables) does not require "
-        r"grad|none of output has requires_grad=True|"
+        r"grad|"
         r"[Nn]one of the inputs? (?:has|have) requires_grad=True(?!\. Gradients will)",
         ("RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",),
         "the loss does not depend on any trained parameter",
@@ -170,6 +170,16 @@ ROWS = (
          Fix("Check that something is trained.", ("model.print_trainable_parameters()",))),
         "https://github.com/huggingface/peft/blob/main/docs/source/developer_guides/troubleshooting.md",
         cases=_plain_torch_cases.NO_GRADIENT),
+    Row("log_checkpointed_part_frozen", "root", "script", r"none of output has requires_grad=True",
+        ("RuntimeError: none of output has requires_grad=True, this checkpoint() is not necessary",),
+        "a part of the model that gradient checkpointing computes again returns nothing that requires a gradient",
+        "Reentrant checkpointing runs the part a second time in the backward pass. All parameters in it are frozen (a "
+        "vision tower, layers without adapters), or it computes under torch.no_grad(), while one of its inputs "
+        "requires a gradient.",
+        (Fix("Use checkpointing that is not reentrant.",
+             ("gradient_checkpointing_kwargs={{'use_reentrant': False}}", "use_reentrant_gc: false  # LLaMA-Factory")),
+         Fix("Or leave the frozen part out of checkpointing. Print which parameters are trained.",
+             ("print([n for n, p in model.named_parameters() if p.requires_grad][:20])",))), _CHECKPOINT),
     Row("log_recomputation_finds_shards", "root", "script",
         r"(?:saved|recomputed) metadata: .*torch\.Size\(\[0\]\)",
         ("recomputed metadata: {'shape': torch.Size([0]), 'dtype': torch.bfloat16, 'device': device(type='cuda')}",),

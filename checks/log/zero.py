@@ -185,6 +185,20 @@ ROWS = (
             ('"train_batch_size": "auto"', _VALIDATE)),
         _CONFIG, cases=(_ONE_RANK,),
         summary="DeepSpeed's batch sizes do not match."),
+    Row("log_deepspeed_batch_zero", "root", "launcher",
+        r"(?P<what>Train batch size|Micro batch size per gpu|Gradient accumulation steps): (?P<value>-?\d+) has to be "
+        r"greater than 0",
+        ("AssertionError: Micro batch size per gpu: 0 has to be greater than 0",
+         "AssertionError: Gradient accumulation steps: 0 has to be greater than 0"),
+        "DeepSpeed computes a batch setting as {value}: {what}",
+        "train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x ranks. DeepSpeed divides "
+        "the one that is given by the others, and rounds down: the total is smaller than what it is divided by, or "
+        "the file has a 0.",
+        (Fix("Raise train_batch_size to a multiple of ranks x accumulation steps, or lower these two.",
+             ('"train_batch_size": 32  # = 1 x 4 x 8 ranks, for example',)),
+         Fix("Or set the micro-batch and the steps, and leave the total out.",
+             ('"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4',))), _CONFIG,
+        summary="DeepSpeed computes a batch setting as 0."),
     Row("log_deepspeed_batch_missing", "root", "launcher",
         r"Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided|"
         r"requires you to pass at least one of training or evaluation dataloaders"

@@ -137,7 +137,8 @@ def _demote_later_stops(found: Sequence[Cause]) -> list[Cause]:
         return cause.outcome.check.effect_of in ("stop", "job_cancel")
 
     def is_warning(cause: Cause) -> bool:
-        return cause.seen is not None and "Warning: " in cause.seen.text
+        of_setup = "before_ranks" in cause.outcome.check.tags  # the job's script goes on after it
+        return of_setup or (cause.seen is not None and "Warning: " in cause.seen.text)
 
     roots = [cause for cause in found if cause.role == "root" and cause.of_log and not is_stop(cause)]
     wrong = [_line(cause) for cause in roots if not is_warning(cause)]

@@ -90,6 +90,16 @@ _NEXT_ROUND = re.compile(
 )
 # torch writes it when a process exits by itself.
 _EXITED = re.compile(r"destroy_process_group\(\) was not called before program exit")
+# "[Step 3/3] Launching training...": a script's heading of what it does next, not a step of the training.
+_HEADING = re.compile(r"^[\])}:.\s-]{0,5}(?:[A-Za-z]+ing\b[^\d=]*|[^\d=]*(?:\.\.\.|…)\s*)$")
+_MOST_PARTS = 20
+# The last line of a log announces what follows: "working on file b.pth ..."
+_ANNOUNCES = re.compile(
+    r"^\W{0,5}(?:[A-Z]+:\w+:)?"
+    r"(?!(?:saving|cleaning|closing|clearing|deleting|removing|exiting|finishing|shutting|terminating|uploading|writing)\b)"
+    r"\w+ing\b.*(?:\.\.\.|…)\s*$",
+    re.I,
+)
 _WRONG = re.compile(r"\b(?:error|fatal|failed|failure|exception|abort(?:ed|ing)?)\b", re.I)
 _VALUE = re.compile(r"(?<![\w./])\d+\.\d+|\d\.?\d*e[-+]\d+", re.I)
 _SUMMARY = re.compile(r"\b(?:val|valid|validation|eval|evaluation|test|average|avg|mean|mAP|acc@1)\b|mAP", re.I)
@@ -197,6 +207,8 @@ def last_step(tail: str, announced: Announced) -> str | None:
     lines = [line for line in tail.replace("\r", "\n").split("\n") if line.strip()][-_TAIL_LINES:]
     whole = [parse_line(raw).text for raw in lines]
     texts = [text[:SEARCHED] for text in whole]
+    if texts and _ANNOUNCES.match(texts[-1]):
+        return None
     later = _Later()
     for place in range(len(texts) - 1, -1, -1):
         text = texts[place]
@@ -281,6 +293,8 @@ def _of_totals(
     text: str, totals: list[re.Match[str]], others: bool, announced: Announced, later: _Later, before: Iterable[str]
 ) -> bool | None:
     if any(float(one["at"]) != float(one["of"]) or float(one["of"]) <= 1 for one in totals):
+        return False
+    if float(totals[0]["of"]) <= _MOST_PARTS and _HEADING.match(text[totals[-1].end() :]):
         return False
     epochs = [one for one in totals if re.search("epoch|round|episode", one["name"], re.I)]
     if not epochs:

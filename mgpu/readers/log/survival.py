@@ -26,6 +26,7 @@ _LAST_LINES = 10  # that a rank and its launcher print after what a rank says be
 _TIMES_OF_STEPS = 5
 _LINES_AFTER_WARNING = 3
 _LONG_AFTER = 200  # lines: the program did much after what it said
+_LINES_OF_NOTICE = 12  # that Lmod and Python's warnings have themselves
 _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
 _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
@@ -33,6 +34,8 @@ _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
 _NOTE = re.compile(r"\bNCCL WARN\b|\b[A-Z]\w*Warning: |^[^A-Za-z]{0,40}WARN(?:ING)?\b")
 _DONE_WITHOUT = re.compile(r"\b[Dd]isabling (?:its|their) us(?:ag)?e\b")
 _SKIPPED = re.compile(r"\W{0,4}\[skip(?:ped|ping)?\]", re.I)
+# What torch and packages print when they find no GPU: the program goes on without it, on the CPU.
+_NOTICE = re.compile(r"Warning: (?:CUDA initialization|Can't initialize NVML)|compiled without GPU support")
 # Generated text, samples of a data set and results of an evaluation quote errors.
 _TEXTS = re.compile(r"^\s*\[\[?(?:'[^'\n]{300}|\"[^\"\n]{300})")  # a list of texts, of which the first is long
 _QUOTES = re.compile(
@@ -68,6 +71,7 @@ class Found:
     note: bool = False  # printed as a warning: no failure if the program did much after it, and nothing else went wrong
     stops: bool = False  # a user stopped the run; what ends well after it had been cut short
     warned: bool = False  # reported as a warning by the program's logger, which goes on
+    notice: bool = False  # of what prepares a run, or of a package without a GPU: printed, and the program goes on
     by_program: bool = False  # said by the program or a library in a line of its own, without an exception
     first: int = 0  # line of its first occurrence
     times: int = 1
@@ -197,7 +201,8 @@ def settle(
     `latest`: the last occurrence of each signature, by id, and of each exception, by `key_of`. `failed`: the run is
     known to have failed.
     """
-    found = {**_signatures(log, latest, signatures), **_exceptions(log, latest)}
+    known = {**_signatures(log, latest, signatures), **_exceptions(log, latest)}
+    found = {key: _as_hint(one, courses[one.file]) for key, one in known.items()}
     exits = [event for course in courses for event in course.exits]
     went_on = bool(exits) and exits_survived(courses)
     failed = failed or (not went_on and bool(exits or log.fallen))
@@ -219,6 +224,11 @@ def settle(
         finished=end.text if end else None,
         failed=exits[0].text if failed and exits else None,
     )
+
+
+def _as_hint(one: Found, course: Course) -> Found:
+    """Return a notice as a hint if more was printed after it than its own text."""
+    return replace(one, hint=True) if one.notice and course.lines - one.first > _LINES_OF_NOTICE else one
 
 
 def _only_store_closed(log: Log, bad: Sequence[Found]) -> bool:
@@ -249,6 +259,7 @@ def key_of(one: UncaughtException) -> tuple[str, str, str | None]:
 
 def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signatures) -> dict[object, Found]:
     found: dict[object, Found] = {}
+    setup = signatures.before_ranks & signatures.of_others
     for one in log.seen:
         name = one.signature
         if name in signatures.noise:
@@ -263,7 +274,7 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             raised=bool(with_it) or name in signatures.of_others,
             uncaught=any(error.by_torch for error in with_it),
             before_ranks=name in signatures.before_ranks,
-            made_up=name in signatures.before_ranks & signatures.of_others and _has_gpus(log, one),
+            made_up=name in setup and _has_gpus(log, one),
             exit_only=name in signatures.exit_only,
             echo=name in signatures.echoes and not with_it,
             of_store=name in signatures.of_store and not with_it,
@@ -274,6 +285,7 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             note=not with_it and bool(_NOTE.search(one.text)),
             stops=name in signatures.stops,
             warned=name in signatures.of_gpu | signatures.of_program and not with_it and bool(_WARNING.match(one.text)),
+            notice=not with_it and (name in setup or bool(_NOTICE.search(one.text))),
             by_program=name in signatures.of_program and not with_it and one.ranks == (),
         )
     return found
