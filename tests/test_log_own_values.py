@@ -63,6 +63,8 @@ JSON = ("/opt/env/lib/python3.11/json/encoder.py", "default", "raise TypeError(t
          "a check in the script's own code failed at fit.py:7 in main: no files", 'requires "len(files) > 0"'),
         ("raise ValueError(f'unknown loss {name}')", (), "ValueError: unknown loss huberr",
          "the script's own code stopped the run at fit.py:7 in main: unknown loss huberr", "grep -n -B8"),
+        ("raise KeyError(f'{path} lacks the keys {missing}')", (), "KeyError: \"data/a lacks the keys ['reward']\"",
+         "the script's own code stopped the run at fit.py:7 in main: data/a lacks the keys ['reward']", "grep -n -B8"),
         ("main()", (), "RecursionError: maximum recursion depth exceeded", "main calls itself without an end",
             "repeat"),
         ("h = net.encode(x)", (GETATTR,), "AttributeError: 'TinyNet' object has no attribute 'encode'",
@@ -110,6 +112,11 @@ def test_the_value_is_named(
     _, found, text = explained(tmp_path, f"{frames((SCRIPT, 'main', code), *below)}{error}\n")
     assert title in found, (found, text)
     assert words in text, (found, text)
+
+
+def test_a_key_that_the_script_raises_itself_is_no_reason(tmp_path: Path) -> None:
+    _, found, _ = explained(tmp_path, f"{frames((SCRIPT, 'main', 'raise KeyError(name)'))}KeyError: 'reward'\n")
+    assert "own code stopped" not in found
 
 
 @pytest.mark.parametrize(

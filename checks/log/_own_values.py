@@ -39,6 +39,7 @@ _OPERANDS = re.compile(r"unsupported operand type\(s\) for (?P<op>\S+): '(?P<lef
 _WORD = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _WORDS_OF_COMMAND = re.compile(rf"\[(?:(?:{_WORD.pattern})(?:, (?!\]))?)+\]")
 _PRINT = re.compile(r"print\(|\{|format\(")
+_SENTENCE = 2  # spaces of a message that is more than a key
 
 
 def explain(one: UncaughtException) -> Meaning | None:
@@ -284,19 +285,19 @@ def _of_itself(one: UncaughtException) -> Meaning | None:
         return Meaning(
             f"a check in the script's own code failed at {_at(one)}{said or f': {condition}'}",
             f'The script requires "{condition}", and it does not hold in this run. It is about the settings or the '
-            f"data "
-            "that it got, not about a GPU.",
+            "data that it got, not about a GPU.",
             (
                 Fix("Print the values in the condition, and correct where they come from."),
                 Fix("Read the lines before it: they show which option or file they come from."),
             ),
         )
-    if code.startswith("raise ") and one.message and short not in ("KeyError", "StopIteration"):
+    is_key = short == "KeyError" and one.message.count(" ") < _SENTENCE  # a name alone is not a reason
+    if code.startswith("raise ") and one.message and not is_key and short != "StopIteration":
+        said = one.message.strip("'\"") if short == "KeyError" else in_one_line(one)  # Python quotes a key
         return Meaning(
-            f"the script's own code stopped the run at {_at(one)}: {in_one_line(one)}",
+            f"the script's own code stopped the run at {_at(one)}: {said}",
             f"The script raises this {short} itself, when it gets something that it does not accept. It is not a "
-            f"fault of "
-            "a GPU or of the ranks' communication.",
+            "fault of a GPU or of the ranks' communication.",
             (
                 Fix("Change what the message names: an option, a name, a path or the data."),
                 Fix(

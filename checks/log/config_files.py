@@ -204,7 +204,7 @@ ROWS = (
             ("HYDRA_FULL_ERROR=1 python train.py", _SHOW)), _INSTANTIATE,
         summary="An object of the config could not be created."),
     Row("log_config_rejected", "root", "script",
-        r"^\s*(?:Value|Assertion) error, (?!Total number of attention heads)(?P<what>.+?)(?: \[type=|$)",
+        r"^\s*(?:Value|Assertion) error, (?!Total number of attention heads|bf16 requested)(?P<what>.+?)(?: \[type=|$)",
         ("  Value error, deepspeed and fsdp cannot be used together [type=value_error, input_value={'a': 1}, "
          "input_type=dict]",
          "  Assertion error, lora_r must be set [type=assertion_error, input_value={}, input_type=dict]"),

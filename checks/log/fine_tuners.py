@@ -1,4 +1,4 @@
-"""Did LlamaFactory, ms-swift or Unsloth refuse a template, a dataset, an option or the way it was started?"""
+"""Did LlamaFactory, ms-swift, axolotl, Unsloth or sentence-transformers refuse data, an option or their start?"""
 
 from __future__ import annotations
 
@@ -215,6 +215,54 @@ ROWS = (
              "python -m xformers.info")),
         _UNSLOTH,
         summary="xformers was built for another torch."),
+    Row("log_llamafactory_single_process", "root", "launcher",
+        r"Please launch distributed training with `llamafactory-cli` or `torchrun`",
+        ("ValueError: Please launch distributed training with `llamafactory-cli` or `torchrun`.",),
+        "LlamaFactory runs as one process that sees several GPUs, which it does not allow",
+        "torch would copy the model to every GPU in each step (DataParallel). llamafactory-cli starts one process per "
+        "GPU itself; python src/train.py, a notebook or a program of one's own does not.",
+        (Fix("Start one process per GPU.",
+             ("FORCE_TORCHRUN=1 llamafactory-cli train CONFIG.yaml",
+              "torchrun --nproc-per-node=8 src/train.py CONFIG.yaml")),
+         Fix("Or show the process one GPU.",
+             ("CUDA_VISIBLE_DEVICES=0 llamafactory-cli train CONFIG.yaml",))),
+        _LF_PARSER),
+    Row("log_axolotl_dataset_type", "root", "script",
+        r"unhandled prompt tokenization strategy: (?P<name>\S+)",
+        ("ValueError: unhandled prompt tokenization strategy: sharegpt ",),
+        "axolotl does not know the dataset type {name}",
+        "The type of the dataset in the YAML is misspelled, is of another release, or names a module that could not "
+        "be imported. sharegpt was removed: conversations have the type chat_template.",
+        Fix("Use a type that the installed release has, with the columns of the data.",
+            ("type: chat_template",
+             "field_messages: conversations",
+             "message_property_mappings: {{role: from, content: value}}",
+             "axolotl preprocess CONFIG.yaml --debug")),
+        "https://docs.axolotl.ai/docs/dataset-formats/conversation.html",
+        summary="axolotl does not know the type of a dataset."),
+    Row("log_swift_sample_too_long", "root", "script",
+        r"MaxLengthError: Current length of row\((?P<length>\d+)\) is larger than the max_length\((?P<limit>\d+)\)",
+        ("swift.llm.template.base.MaxLengthError: Current length of row(2100) is larger than the max_length(2048).",),
+        "a sample has {length} tokens, and ms-swift's max_length is {limit}",
+        "truncation_strategy decides what is done with longer samples: the strategy in use raises an error. Images and "
+        "videos count as many tokens.",
+        Fix("Raise the limit, leave such samples out, or cut them.",
+            ("swift sft ... --max_length {length:number}",
+             "swift sft ... --truncation_strategy delete",
+             "MAX_PIXELS=602112 swift sft ...  # smaller images")),
+        "https://swift.readthedocs.io/en/latest/Instruction/Command-line-parameters.html",
+        summary="A sample has more tokens than ms-swift's max_length."),
+    Row("log_sentence_model_without_pooling", "root", "script",
+        r"KeyError: 'sentence_embedding'",
+        ("KeyError: 'sentence_embedding'",),
+        "the SentenceTransformer has no pooling layer: its output has no sentence_embedding",
+        "The losses of sentence-transformers read sentence_embedding, which the module Pooling computes from the "
+        "tokens. The model was put together without it, a module after the transformer drops it, or the loss gets the "
+        "transformer instead of the SentenceTransformer.",
+        Fix("Add the layer, and look at the list of modules.",
+            ("SentenceTransformer(modules=[word, models.Pooling(word.get_word_embedding_dimension())])",
+             "print(model)")),
+        "https://sbert.net/docs/package_reference/sentence_transformer/models.html"),
 )
 # fmt: on
 

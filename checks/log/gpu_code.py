@@ -78,10 +78,17 @@ ROWS = (
         (_FIND_KERNEL, _ARCH), _API),
     Row("log_gpu_lacks_bf16", "root", "script",
         r"Current CUDA Device does not support bfloat16|Your setup doesn't support bf16|"
-        r"bf16 mixed precision requires|Bfloat16 is only supported on GPUs with compute capability",
+        r"bf16 mixed precision requires|Bfloat16 is only supported on GPUs with compute capability|"
+        r"[Ff]ull bf16 training is not supported on this hardware|bf16 precision was requested but not available|"
+        r"bf16 requested, but AMP is not supported on this GPU",
         ("RuntimeError: Current CUDA Device does not support bfloat16. Please switch dtype to float16.",
          "ValueError: Your setup doesn't support bf16/gpu.",
-         "ValueError: bf16 mixed precision requires PyTorch >= 1.10 and a supported device."),
+         "ValueError: bf16 mixed precision requires PyTorch >= 1.10 and a supported device.",
+         "RuntimeError: Full bf16 training is not supported on this hardware.",
+         "RuntimeError: bf16 precision was requested but not available on this hardware. Please use fp32 precision "
+         "instead.",
+         "  Value error, bf16 requested, but AMP is not supported on this GPU. Requires Ampere series or above. "
+         "[type=value_error, input_value={'base_model': 'x'}, input_type=dict]"),
         "bf16 was requested, but the GPUs do not support it, or no GPU is visible",
         "bf16 needs Ampere (compute capability 8.0). The message is the same if torch sees no GPU.",
         Fix("Check the GPUs, or use fp16.",

@@ -85,10 +85,8 @@ ROWS = (
         _TRAINER),
     Row("log_fsdp_without_launcher", "root", "launcher",
         r"Using fsdp only works in distributed training|"
-        r"Please launch distributed training with `llamafactory-cli` or `torchrun`|"
         r"Please use `FORCE_TORCHRUN=1` to launch DeepSpeed",
         ("ValueError: Using fsdp only works in distributed training.",
-         "ValueError: Please launch distributed training with `llamafactory-cli` or `torchrun`.",
          "ValueError: Please use `FORCE_TORCHRUN=1` to launch DeepSpeed training."),
         "FSDP or DeepSpeed is turned on, but the script was started as a single process",
         "Only a launcher starts one process per GPU and sets RANK and WORLD_SIZE. Plain python does not.",

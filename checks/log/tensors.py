@@ -9,6 +9,7 @@ from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from . import _plain_torch_cases
+from ._channels import explain_channels
 from ._own_arguments import index_of_array
 from ._sizes import sizes
 
@@ -241,14 +242,14 @@ ROWS = (
              ("from_pretrained(..., attn_implementation='sdpa')",))),
         "https://github.com/huggingface/transformers/pull/39653"),
     Row("log_channels_differ", "root", "script",
-        r"expected input\[[\d, ]+\] to have (?P<a>\d+) channels, but got (?P<b>\d+) channels",
+        r"expected input\[(?P<shape>[\d, ]+)\] to have (?P<a>\d+) channels, but got (?P<b>\d+) channels",
         ("RuntimeError: Given groups=1, weight of size [64, 3, 7, 7], expected input[8, 1, 224, 224] to have 3 "
          "channels, but got 1 channels instead",),
         "the model expects images with {a} channels, but got {b}",
         "Images are gray or have an alpha channel, or the channels are in the last dimension.",
         Fix("Convert them when they are loaded.", ("image = image.convert('RGB')", "x = x.permute(0, 3, 1, 2)")),
         "https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html",
-        summary="Images have another number of channels than the model expects."),
+        summary="Images have another number of channels than the model expects.", explain=explain_channels),
     Row("log_joined_sizes_differ", "root", "script",
         r"Sizes of tensors must match except in dimension \d",
         ("RuntimeError: Sizes of tensors must match except in dimension 1. Expected size 512 but got size 498 for "

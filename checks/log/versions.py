@@ -9,6 +9,7 @@ from mgpu.signature import Row, signatures
 
 from .. import _skew_meanings as meanings
 from .. import _version_skew as skew
+from ._lazy_imports import explain_lazy_import
 from .generated_code import GENERATED, OF_UNSLOTH
 
 _ERRORS = "https://docs.python.org/3/library/exceptions.html"
@@ -221,16 +222,19 @@ ROWS = (
         "https://setuptools.pypa.io/en/latest/pkg_resources.html",
         summary="A package requires another version of a package than is installed."),
     Row("log_transformers_import_failed", "wrapper", "library",
-        r"Failed to import transformers\.[\w.]+ because of the following error|Could not import module '\w+'\. Are "
-        r"this "
-        r"object's requirements",
+        r"Failed to import [a-z]\w+\.[\w.]+ because of the following error|"
+        r"Could not import module '\w+'\. Are this object's requirements",
         ("RuntimeError: Failed to import transformers.models.llama.modeling_llama because of the following error (look "
          "up to see its traceback):",
+         "RuntimeError: Failed to import trl.trainer.grpo_trainer because of the following error (look up to see its "
+         "traceback):",
          "ModuleNotFoundError: Could not import module 'Trainer'. Are this object's requirements defined correctly?"),
-        "transformers could not import one of its modules; the first exception of the chain has the reason",
-        "A package that it imports is missing, or does not fit.",
+        "a package could not import one of its own modules; the first exception of the chain has the reason",
+        "A package that it imports is missing, or does not fit. transformers, diffusers and trl import their modules "
+        "when they are first used.",
         Fix("Read the first exception, or import the module alone.", ("python -c 'from transformers import Trainer'",)),
-        "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/import_utils.py"),
+        "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/import_utils.py",
+        explain=explain_lazy_import),
     Row("log_keras_3", "root", "library", r"installed version of Keras is Keras 3",
         ("ValueError: Your currently installed version of Keras is Keras 3, but this is not yet supported in "
          "Transformers. Please install the backwards-compatible tf-keras package with `pip install tf-keras`.",),

@@ -1,0 +1,87 @@
+"""Why does a convolution get another number of channels? Pictures, latents of a VAE, their layout, or other layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from mgpu.check import Fix
+from mgpu.signature import Meaning
+from mgpu.snapshot import UncaughtException
+
+_OF_PICTURES = 4  # channels at most: gray, RGB, with alpha
+_INPAINTING, _DOUBLED = 9, 2
+_LATENTS = re.compile(r"\b\w*(?:latents?|unet|vae|noisy|denois\w*)\w*\b")
+_VAES = "SD 1, SD 2 and SDXL have 4 channels of latents; SD 3, FLUX and most video models have 16 or more."
+
+
+def _layout(shape: list[int], expected: int) -> Meaning:
+    order = ", ".join(["0", str(len(shape) - 1), *map(str, range(1, len(shape) - 1))])
+    return Meaning(
+        f"the channels of the input {shape} are in its last dimension; the model expects them in dimension 1",
+        f"The last dimension has the {expected} channels that the convolution expects. numpy, PIL and OpenCV keep the "
+        "channels of a picture last, and models of sequences the features; convolutions of torch want them after the "
+        "batch.",
+        (Fix("Move them, where the batch is made.", (f"x = x.permute({order}).contiguous()",)),),
+    )
+
+
+def _latents(expected: int, got: int) -> Meaning:
+    title = f"the denoiser expects latents with {expected} channels, but got {got}"
+    look = "print(vae.config.latent_channels, unet.config.in_channels)"
+    if _INPAINTING in (expected, got) or max(expected, got) == _DOUBLED * min(expected, got):
+        return Meaning(
+            title,
+            "A model whose input is joined with a picture has more input channels than latents: 9 with inpainting (4 "
+            "of latents, 4 of the masked picture, 1 of the mask), and twice as many with editing or image-to-video. "
+            "The script and the checkpoint are of different kinds.",
+            (
+                Fix(
+                    "Use the script that belongs to the model, or its base model, and join the inputs as it does.",
+                    (look, "x = torch.cat([latents, mask, masked_latents], dim=1)  # inpainting"),
+                ),
+            ),
+        )
+    return Meaning(
+        title,
+        f"The VAE that made the latents is of another family than the denoiser. {_VAES} Latents cached by another "
+        "model are a common reason.",
+        (
+            Fix(
+                "Take both from one checkpoint, and make cached latents again.",
+                (look, "AutoencoderKL.from_pretrained(MODEL, subfolder='vae')"),
+            ),
+        ),
+    )
+
+
+def _not_encoded(expected: int) -> Meaning:
+    return Meaning(
+        f"the denoiser expects latents with {expected} channels, but got a picture with 3",
+        "The pictures were not encoded by the VAE before the noise was added.",
+        (
+            Fix(
+                "Encode them first.", ("latents = vae.encode(pixels).latent_dist.sample() * vae.config.scaling_factor",)
+            ),
+        ),
+    )
+
+
+def explain_channels(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain an input with another number of channels, unless it is a picture."""
+    expected, got = int(groups["a"]), int(groups["b"])
+    shape = [int(size) for size in groups["shape"].split(",")]
+    if len(shape) > 2 and shape[-1] == expected and shape[1] == got:
+        return _layout(shape, expected)
+    code = " ".join(filter(None, (raised.own_code, *raised.own_lines))) if raised else ""
+    if min(expected, got) > 2 and (_LATENTS.search(code) or (raised and "diffusers" in raised.packages)):
+        return _not_encoded(expected) if got == 3 else _latents(expected, got)
+    if max(expected, got) <= _OF_PICTURES:
+        return None
+    return Meaning(
+        f"a convolution expects {expected} channels, but got {got}",
+        "What comes before it does not return as many: a backbone of another size than the head or neck was made "
+        "for, features that are joined or left out, several frames or bands stacked as channels, or a dimension in "
+        "the wrong place.",
+        (Fix("Compare the input's shape with in_channels, and change one of them.", ("print(x.shape)",)),),
+    )
