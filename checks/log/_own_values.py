@@ -22,6 +22,7 @@ from ._own_arguments import not_a_size, path_that_is_none
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
 from ._table_keys import computed_key, other_literal
+from ._tokenizer_files import without_file
 
 _KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
 _BATCHES = re.compile(
@@ -392,5 +393,6 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_array,
     lacks,
     other_end_gone,
+    without_file,
 )
 _OF_OWN = (not_a_size, _none, _unpacked, used_up, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)

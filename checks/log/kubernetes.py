@@ -88,14 +88,15 @@ ROWS = (
         Fix("Check what is used, and by whom.", ("kubectl describe resourcequota", "kubectl get pods")),
         "https://kubernetes.io/docs/concepts/policy/resource-quotas/"),
     Row("log_node_taken_away", "root", "scheduler",
-        r"[Ss]pot [Ii]nstance interruption|instance-?action.*\bterminate\b|[Pp]reempted by (?:a )?(?:pod|Pod|\S+/\S+)|"
+        r"[Ss]pot (?:[Ii]nstance )?(?:interruption|preemption|termination) (?:notice|warning)|"
+        r"instance-?action.*\bterminate\b|[Pp]reempted by (?:a )?(?:pod|Pod|\S+/\S+)|"
         r"TaintManagerEviction|reason: ?\"?(?:DeletionByTaintManager|PreemptionByScheduler|TerminationByKubelet)|"
         r"Pod was terminated in response to imminent node shutdown|compute\.instances\.preempted|"
         r"[Ii]nstance .{0,60}\bwas preempted",
         ('{"level":"warning","msg":"EC2 Spot instance interruption notice received"}',
          "  Normal  Preempted  default-scheduler  Preempted by a pod on node gpu-3",
          "Message: Pod was terminated in response to imminent node shutdown.",
-         "Instance gke-a100-pool-1 was preempted."),
+         "Instance gke-a100-pool-1 was preempted.", "Received spot interruption notice. Saving a checkpoint"),
         "the node or the pod was taken away: a spot instance was reclaimed, or a pod with higher priority needed it",
         "All processes there are stopped. The other ranks report closed connections and timeouts.",
         (Fix("Resume from the last checkpoint, and save more often.", ("torchrun --max-restarts=3 ...",)),
