@@ -16,7 +16,7 @@ _GCC = "https://docs.pytorch.org/docs/stable/cpp_extension.html"
 # fmt: off
 ROWS = (
     Row("log_batch_time_up", "root", "scheduler",
-        r"PBS: job killed: walltime (?P<used>\S+) exceeded limit|\bTERM_RUNLIMIT\b|"
+        r"PBS: job killed: walltime \S+ exceeded limit|\bTERM_RUNLIMIT\b|"
         r"job killed after reaching LSF run time limit",
         ("=>> PBS: job killed: walltime 3630 exceeded limit 3600",
          "TERM_RUNLIMIT: job killed after reaching LSF run time limit."),
@@ -34,7 +34,7 @@ ROWS = (
         summary="The command timeout stopped the program."),
     Row("log_ssh_connection_broke", "secondary", "network",
         r"^client_loop: send disconnect|^packet_write_wait: Connection to|"
-        r"^Connection to (?P<host>\S+) (?:closed by remote host|timed out)\.?$",
+        r"^Connection to \S+ (?:closed by remote host|timed out)\.?$",
         ("client_loop: send disconnect: Broken pipe", "Connection to gpu1 closed by remote host."),
         "the ssh connection broke; programs that it had started get SIGHUP",
         "The network or the other node failed, or the connection was idle for too long.",
@@ -61,7 +61,7 @@ ROWS = (
             ("uv sync", "uv run --no-sync --offline train.py", "uv pip list")), "https://docs.astral.sh/uv/",
         tags=("before_ranks",), summary="uv could not fetch, build or start something."),
     Row("log_ray_job_failed", "wrapper", "launcher",
-        r"^Job '?(?P<job>raysubmit_\w+)'? (?:has )?failed|Job entrypoint command failed with exit code \d+",
+        r"^Job '?raysubmit_\w+'? (?:has )?failed|Job entrypoint command failed with exit code \d+",
         ("Job 'raysubmit_x7f' failed",
          "Status message: Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 "
          "chars):"),
@@ -80,7 +80,7 @@ ROWS = (
              "conda create -n train -c conda-forge --override-channels python=3.11")), _CONDA),
     Row("log_compiler_killed", "root", "kernel",
         r"\b(?:gcc|g\+\+|c\+\+|cc|clang(?:\+\+)?|nvcc)\S*: (?:fatal )?error: Killed (?:signal terminated program "
-        r"(?P<program>\w+)|\(program \w+\))|^nvcc error\s+: '(?P<tool>\w+)' died due to signal (?:9|11)",
+        r"\w+|\(program \w+\))|^nvcc error\s+: '\w+' died due to signal (?:9|11)",
         ("g++: fatal error: Killed signal terminated program cc1plus",
          "x86_64-conda-linux-gnu-c++: fatal error: Killed signal terminated program cc1plus",
          "nvcc error   : 'cicc' died due to signal 9 (Kill signal)"),

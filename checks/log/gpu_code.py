@@ -149,8 +149,7 @@ ROWS = (
              "pip install --upgrade torch --index-url https://download.pytorch.org/whl/cu130",
              "mgpu doctor --only pytorch")), _NVRTC),
     Row("log_nvrtc_library_missing", "root", "library",
-        r"nvrtc: error: failed to open (?P<library>libnvrtc-builtins\S*?)\.?$|"
-        r"cannot open shared object file.{0,40}libnvrtc-builtins",
+        r"nvrtc: error: failed to open (?P<library>libnvrtc-builtins\S*?)\.?$",
         ("nvrtc: error: failed to open libnvrtc-builtins.so.12.4.",),
         "CUDA's run-time compiler (NVRTC) does not find its own library: {library}",
         "torch compiles some functions when they are first called. Another CUDA's libnvrtc was loaded first "
