@@ -213,7 +213,7 @@ def test_the_exception_of_a_notebooks_cell_is_the_cause(wrapper: str, tmp_path: 
 
 
 def test_the_marked_line_of_a_notebooks_frame_is_its_code(tmp_path: Path) -> None:
-    inner = "File /home/u/lib.py:22, in run(x)\n     20 def run(x):\n---> 22     return x['rate']\n     23 # end\n\n"
+    inner = "File /u/lib.py:22, in Runner.run(self, x)\n     20 def run(x):\n---> 22     return x['rate']\n     23 #\n\n"
     text = CELL.format(type="KeyError", code="run({})") + inner + "KeyError: 'rate'\n"
     path = tmp_path / "run.log"
     path.write_text(text)
@@ -250,6 +250,8 @@ OPENS = ("transformers/models/qwen2/tokenization_qwen2.py", "__init__", "with op
          "weight on cuda:1", "device_map"),
         (WAKE, 'Exception: Request failed: 404, {"detail":"Not Found"}', "routes that TRL needs", "trl vllm-serve"),
         (WAKE, "Exception: Request failed: 500, Internal Server Error", "answered with an error (500)", "server.log"),
+        (("pytorch_lightning/strategies/ddp.py", "root_device", "return self.parallel_devices[self.local_rank]"),
+         "IndexError: list index out of range", "more tasks than Lightning has devices", "--ntasks-per-node"),
         (("verl/utils/seqlen_balancing.py", "get", "assert"), "AssertionError: number of items:[4] < k_partitions:[8]",
          "4 samples, but is divided into 8 parts", "train_batch_size"),
         (("torch/nn/init.py", "trunc_normal_", "tensor.erfinv_()"),
@@ -333,6 +335,7 @@ def test_a_launcher_that_was_killed_itself(tmp_path: Path) -> None:
         ("Connection to gpu1 closed by remote host.", "log_ssh_connection_broke"),
         ("ssh: connect to host node2 port 22: Connection timed out", "log_ssh_host_silent"),
         ("error: Failed to spawn: `torchrun`", "log_uv_failed"),
+        ("[2025-07-06 07:14:27,052 C 29 29] task_receiver.cc:219:  Check failed: valid", "log_ray_check_failed"),
         ("Job 'raysubmit_x7f' failed", "log_ray_job_failed"),
         ("CondaToSNonInteractiveError: Terms of Service have not been accepted for x", "log_conda_terms"),
         ("g++: fatal error: Killed signal terminated program cc1plus", "log_compiler_killed"),
