@@ -213,7 +213,9 @@ def test_the_exception_of_a_notebooks_cell_is_the_cause(wrapper: str, tmp_path: 
 
 
 def test_the_marked_line_of_a_notebooks_frame_is_its_code(tmp_path: Path) -> None:
-    inner = "File /u/lib.py:22, in Runner.run(self, x)\n     20 def run(x):\n---> 22     return x['rate']\n     23 #\n\n"
+    inner = (
+        "File /u/lib.py:22, in Runner.run(self, x)\n     20 def run(x):\n---> 22     return x['rate']\n     23 #\n\n"
+    )
     text = CELL.format(type="KeyError", code="run({})") + inner + "KeyError: 'rate'\n"
     path = tmp_path / "run.log"
     path.write_text(text)
