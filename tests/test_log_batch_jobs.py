@@ -338,6 +338,7 @@ def test_a_launcher_that_was_killed_itself(tmp_path: Path) -> None:
         ("ssh: connect to host node2 port 22: Connection timed out", "log_ssh_host_silent"),
         ("error: Failed to spawn: `torchrun`", "log_uv_failed"),
         ("[2025-07-06 07:14:27,052 C 29 29] task_receiver.cc:219:  Check failed: valid", "log_ray_check_failed"),
+        ("exec /entrypoint.sh: no such file or directory", "log_container_program_not_run"),
         ("Job 'raysubmit_x7f' failed", "log_ray_job_failed"),
         ("CondaToSNonInteractiveError: Terms of Service have not been accepted for x", "log_conda_terms"),
         ("g++: fatal error: Killed signal terminated program cc1plus", "log_compiler_killed"),
@@ -353,3 +354,11 @@ def test_a_launcher_that_was_killed_itself(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_something_around_the_run_reports(line: str, row: str, tmp_path: Path) -> None:
     assert explained(tmp_path, f"step 1 loss 2.0\n{line}\n")[0] == row
+
+
+def test_the_whole_reason_for_a_pod_without_a_node(tmp_path: Path) -> None:
+    line = (
+        "0/5 nodes are available: 2 node(s) had untolerated taint {nvidia.com/gpu: present}, 3 Insufficient cpu. x: y\n"
+    )
+    title = explained(tmp_path, line)[1]
+    assert title.endswith("{nvidia.com/gpu: present}, 3 Insufficient cpu"), title

@@ -15,7 +15,7 @@ _EVENTS = Fix("Read the pod's events.", ("kubectl describe pod POD | tail -n 20"
 
 ROWS = (
     Row("log_pod_not_placed", "root", "scheduler",
-        r"\b0/\d+ nodes are available: (?P<reason>[^.]+)",
+        r"\b0/\d+ nodes are available: (?P<reason>(?:[^.\n]|\.(?=\S))+)",
         ("  Warning  FailedScheduling  2m    default-scheduler  0/4 nodes are available: 4 Insufficient "
          "nvidia.com/gpu. preemption: 0/4 nodes are available: 4 No preemption victims found for incoming pod.",
          "0/3 nodes are available: 3 node(s) had untolerated taint {nvidia.com/gpu: present}."),
