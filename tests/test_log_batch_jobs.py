@@ -196,8 +196,7 @@ PAPERMILL = (
 )
 NBCLIENT = (
     frames((SCRIPT, "<module>", "nb.execute()"), ("nbclient/client.py", "check", "raise CellExecutionError"))
-    + "nbclient.exceptions.CellExecutionError: An error occurred while executing the following cell:\n"
-    + "------\nx\n------\n"
+    + "nbclient.exceptions.CellExecutionError: An error occurred while executing the following cell:\n--\nx\n--\n"
 )
 
 
@@ -214,10 +213,152 @@ def test_the_exception_of_a_notebooks_cell_is_the_cause(wrapper: str, tmp_path: 
 
 
 def test_the_marked_line_of_a_notebooks_frame_is_its_code(tmp_path: Path) -> None:
-    inner = "File /home/u/lib.py:22, in run(x)\n     20 def run(x):\n---> 22     return x['rate']\n     23 # end\n\n"
+    inner = (
+        "File /u/lib.py:22, in Runner.run(self, x)\n     20 def run(x):\n---> 22     return x['rate']\n     23 #\n\n"
+    )
     text = CELL.format(type="KeyError", code="run({})") + inner + "KeyError: 'rate'\n"
     path = tmp_path / "run.log"
     path.write_text(text)
     [raised] = read.read_logs([path]).raised
     assert (raised.code, raised.place) == ("return x['rate']", "lib.py:22 in run")
     assert raised.own_lines == ("run({})", "return x['rate']")
+
+
+NPU = "/path/compiler_depend.ts:90 NPU function error: call aclnnInplaceCopy failed, error code is {code}\n[ERROR] x"
+POST = ("slime/utils/http_utils.py", "_post", "response.raise_for_status()")
+WAKE = ("trl/extras/vllm_client.py", "update_named_param", "self.pynccl_comm.broadcast(weights, src=self.rank)")
+CONFIG = (
+    "deepspeed/runtime/config.py",
+    "__init__",
+    "config_decoded = base64.urlsafe_b64decode(config).decode('utf-8')",
+)
+OPENS = ("transformers/models/qwen2/tokenization_qwen2.py", "__init__", "with open(vocab_file) as vocab_handle:")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "title", "words"),
+    [
+        (CONFIG, "binascii.Error: Incorrect padding", "DeepSpeed's config file does not exist", "all nodes share"),
+        (CONFIG, "UnicodeDecodeError: 'utf-8' codec can't decode byte 0x9e in position 0: invalid start byte",
+         "DeepSpeed's config file does not exist", "ls -l"),
+        (OPENS, "TypeError: expected str, bytes or os.PathLike object, not NoneType",
+         "tokenizer's own files are missing", "use_fast=True"),
+        (("transformers/models/llama/tokenization_llama.py", "get_spm", "self.sp_model.Load(self.vocab_file)"),
+         "TypeError: not a string", "tokenizer's own files are missing", "tokenizer.model"),
+        (POST, "httpx.HTTPStatusError: Server error '500 Internal Server Error' for url 'http://10.0.0.7:3/generate'",
+         "a server that the run uses answered with an error (500)", "mgpu doctor --log SERVER.log"),
+        (POST, "openai.InternalServerError: Error code: 503 - {'error': 'x'}", "(503)", "502 to 504"),
+        (WAKE, "AssertionError: this nccl communicator is created to work on cuda:0, but the input tensor is on cuda:1",
+         "weight on cuda:1", "device_map"),
+        (WAKE, 'Exception: Request failed: 404, {"detail":"Not Found"}', "routes that TRL needs", "trl vllm-serve"),
+        (WAKE, "Exception: Request failed: 500, Internal Server Error", "answered with an error (500)", "server.log"),
+        (("pytorch_lightning/strategies/ddp.py", "root_device", "return self.parallel_devices[self.local_rank]"),
+         "IndexError: list index out of range", "more tasks than Lightning has devices", "--ntasks-per-node"),
+        (("verl/utils/seqlen_balancing.py", "get", "assert"), "AssertionError: number of items:[4] < k_partitions:[8]",
+         "4 samples, but is divided into 8 parts", "train_batch_size"),
+        (("torch/nn/init.py", "trunc_normal_", "tensor.erfinv_()"),
+         "RuntimeError: \n  #ifdef __HIPCC__\n  #define X\nnvrtc: error: invalid value for --gpu-architecture (-arch)",
+         "NVRTC) does not know the GPU", "cu130"),
+        (("torch/nn/init.py", "trunc_normal_", "tensor.erfinv_()"),
+         "RuntimeError: \n  #ifdef __HIPCC__\nnvrtc: error: failed to open libnvrtc-builtins.so.12.4.",
+         "does not find its own library: libnvrtc-builtins.so.12.4", "LD_LIBRARY_PATH"),
+        (WAKE, "RuntimeError: " + NPU.format(code=507035), "vector kernel raised an exception", "ASCEND_LAUNCH"),
+        (WAKE, "RuntimeError: " + NPU.format(code=161002), "wrong size, type or format", "EZ1001"),
+        (WAKE, "RuntimeError: " + NPU.format(code=999999), "aclnnInplaceCopy, error code 999999", "npu-smi info"),
+    ],
+)  # fmt: skip
+def test_what_the_call_that_failed_says(
+    call: tuple[str, str, str], error: str, title: str, words: str, tmp_path: Path
+) -> None:
+    _, found, text = explained(tmp_path, frames((SCRIPT, "main", "trainer.train()"), call) + f"{error}\n")
+    assert title in found and words in text, (found, text)
+
+
+def test_the_same_messages_of_other_code(tmp_path: Path) -> None:
+    own = frames((SCRIPT, "load", "with open(path) as stream:"))
+    for error in (
+        "TypeError: expected str, bytes or os.PathLike object, not NoneType",
+        "binascii.Error: Incorrect padding",
+        "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://huggingface.co/api/x",
+    ):
+        _, title, words = explained(tmp_path, f"{own}{error}\n")
+        assert "tokenizer" not in title and "DeepSpeed" not in title + words and "inference engine" not in words
+
+
+@pytest.mark.parametrize(
+    ("last", "row"),
+    [
+        ("ERROR: Training failed with exit code 2", "log_job_reports_exit"),
+        ("Python script exited with code 1", "log_job_reports_exit"),
+        ("Exit code: 1", ""),  # an agent's tool reports it too
+        ("Command exited with code 1", ""),
+        ("[Error] HOSTFILE is required when PP>1", "log_program_reported_error"),
+        ("\u274c Training failed: the dataset has no split", "log_program_reported_error"),
+        ("\u274c Test case 3 failed", ""),
+        ("Exit code: 0", ""),
+        ("The tool failed with exit code 1\n" + "next request\n" * 30, ""),
+    ],
+)
+def test_the_last_line_of_a_job_script(last: str, row: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(f"=====\nPhase 1: training\n=====\n{last}\n")
+    first = root_cause.find_cause(read.read_logs([path]), None).first
+    assert (first.id if first else "") == row
+
+
+TRAINED = (
+    " iteration        1/       2 | lm loss: 2.1\n iteration        2/       2 | lm loss: 2.0\n"
+    "[after training is done] datetime: 2026-03-25 13:10:06\n"
+)
+HANGUP = "/w/smoke.sh: line 44: 367038 Hangup                  deepspeed train.py\n"
+
+
+def test_a_stop_after_the_end_of_the_training_is_no_failure(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(TRAINED + "[rank0]: destroy_process_group() was not called\n" + HANGUP + "reset the clocks\n")
+    log = read.read_logs([path])
+    assert root_cause.find_cause(log, None).first is None and log.finished
+    for text in (HANGUP, TRAINED + "evaluating sample 7\n" * 60 + HANGUP):
+        assert explained(tmp_path, f"start\n{text}")[0] == "log_terminal_closed"
+
+
+def test_a_launcher_that_was_killed_itself(tmp_path: Path) -> None:
+    line = "run.sh: line 44: 4711 Killed                  {} train.py\n"
+    assert "launcher itself was killed" in explained(tmp_path, line.format("/opt/env/bin/torchrun --nnodes 2"))[1]
+    assert "a rank was killed" in explained(tmp_path, line.format("python"))[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "row"),
+    [
+        ("=>> PBS: job killed: walltime 3630 exceeded limit 3600", "log_batch_time_up"),
+        ("TERM_RUNLIMIT: job killed after reaching LSF run time limit.", "log_batch_time_up"),
+        ("timeout: sending signal KILL to command '/opt/env/bin/python'", "log_timeout_command"),
+        ("Connection to gpu1 closed by remote host.", "log_ssh_connection_broke"),
+        ("ssh: connect to host node2 port 22: Connection timed out", "log_ssh_host_silent"),
+        ("error: Failed to spawn: `torchrun`", "log_uv_failed"),
+        ("[2025-07-06 07:14:27,052 C 29 29] task_receiver.cc:219:  Check failed: valid", "log_ray_check_failed"),
+        ("exec /entrypoint.sh: no such file or directory", "log_container_program_not_run"),
+        ("Job 'raysubmit_x7f' failed", "log_ray_job_failed"),
+        ("CondaToSNonInteractiveError: Terms of Service have not been accepted for x", "log_conda_terms"),
+        ("g++: fatal error: Killed signal terminated program cc1plus", "log_compiler_killed"),
+        ("zsh: segmentation fault (core dumped)  python train.py", "log_rank_segfault"),
+        ("zsh: killed     python train.py", "log_rank_killed"),
+        ("fish: Job 1, 'python t.py' terminated by signal SIGSEGV (Address boundary error)", "log_rank_segfault"),
+        ("CheckpointingException: Object shard /c/iter_5/x._extra_state/shard_0_1.pt not found",
+         "log_megatron_shards_missing"),
+        ("EI0006: Getting socket times out. Reason: Remote Rank did not send the data in time.",
+         "log_hccl_rank_missing"),
+        ("RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.97 GiB total)", "log_npu_memory_full"),
+    ],
+)  # fmt: skip
+def test_what_something_around_the_run_reports(line: str, row: str, tmp_path: Path) -> None:
+    assert explained(tmp_path, f"step 1 loss 2.0\n{line}\n")[0] == row
+
+
+def test_the_whole_reason_for_a_pod_without_a_node(tmp_path: Path) -> None:
+    line = (
+        "0/5 nodes are available: 2 node(s) had untolerated taint {nvidia.com/gpu: present}, 3 Insufficient cpu. x: y\n"
+    )
+    title = explained(tmp_path, line)[1]
+    assert title.endswith("{nvidia.com/gpu: present}, 3 Insufficient cpu"), title

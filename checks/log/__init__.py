@@ -4,13 +4,14 @@
 * circumstances: what does the log show of the run itself? Rows of failures mean something else in some of them.
 * versions_shown: which versions of packages does the log show?
 * scheduler, job_start, slurm_steps: did Slurm refuse the job, or end it; did its shell fail, or a step not start?
+* around_the_job: did PBS, LSF, `timeout`, ssh or conda stop the job or keep it from starting?
 * kubernetes, containers, container_setup: did Kubernetes, Docker, enroot or Apptainer not start the container, or
   end it?
 * ends: was a rank killed, did it crash, or did the kernel end it?
 * xids: which Xid did the driver log?
 * started_twice: did the ranks of two launchers share the GPUs?
 * gpu_memory, host_memory: is the memory of a GPU or of the host full, and what filled it?
-* cuda, cuda_calls, amd: did a GPU or its driver refuse or fail?
+* cuda, cuda_calls, amd, ascend: did a GPU, an NPU or its driver refuse or fail?
 * windows: did something fail that only Windows and WSL have?
 * gpu_code: does the script ask of a GPU what it cannot?
 * inference, inference_setup, ray_cluster, ray_setup, rollouts: did vLLM, SGLang or Ray fail in the run?
@@ -67,8 +68,9 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 
 # fmt: off
 ORDER: tuple[str, ...] = (
-    "noise", "circumstances", "versions_shown", "scheduler", "job_start", "slurm_steps", "kubernetes", "containers",
-    "container_setup", "ends", "host_memory", "xids", "started_twice", "gpu_memory", "cuda", "cuda_calls", "amd",
+    "noise", "circumstances", "versions_shown", "scheduler", "job_start", "slurm_steps", "around_the_job",
+    "kubernetes", "containers", "container_setup", "ends", "host_memory", "xids", "started_twice", "gpu_memory",
+    "cuda", "cuda_calls", "amd", "ascend",
     "windows", "gpu_code", "inference", "inference_setup", "ray_cluster", "rollouts", "ray_setup", "reinforcement",
     "verl_settings", "lightning", "more_trainers", "config_files", "versions", "models", "pretrained", "adapters",
     "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling", "kernels", "building",

@@ -24,6 +24,7 @@ from ._own_processes import other_end_gone
 from ._refused_tensors import refused_tensor
 from ._repeated_arguments import given_twice
 from ._table_keys import computed_key, other_literal
+from ._tokenizer_files import without_file
 from ._wrong_calls import call_that_does_not_fit, wrong_call
 from ._wrong_kinds import wrong_kind
 
@@ -367,5 +368,6 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     missing_in_config,
     lacks,
     other_end_gone,
+    without_file,
 )
 _OF_OWN = (not_a_size, _none, _unpacked, used_up, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)

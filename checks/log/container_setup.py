@@ -117,6 +117,18 @@ ROWS = (
         "the other one.",
         Fix("Use an image for this processor.", ("uname -m", "docker manifest inspect IMAGE | grep architecture")),
         "https://docs.docker.com/build/building/multi-platform/"),
+    Row("log_container_program_not_run", "root", "scheduler",
+        r"exec user process caused(?: \\?\"|: )no such file or directory|\bexec /\S+: no such file or directory",
+        ("standard_init_linux.go:228: exec user process caused: no such file or directory",
+         "exec /entrypoint.sh: no such file or directory"),
+        "the container's program could not be run: the file, or the interpreter in its first line, does not exist in "
+        "the image",
+        "A script with the line ends of Windows has the interpreter '/bin/bash\\r', which does not exist. Other "
+        "reasons: the path is missing in the image, a mounted folder hides it, or the image has no such shell.",
+        (Fix("Check the script's line ends and its first line.",
+             ("file entrypoint.sh", "head -1 entrypoint.sh | cat -A", "sed -i 's/\\r$//' entrypoint.sh")),
+         Fix("Check that the path exists in the image.", ("docker run --rm --entrypoint ls IMAGE -l /",))),
+        "https://docs.docker.com/engine/containers/run/#exit-status"),
     Row("log_apptainer_program_missing", "root", "scheduler",
         r"FATAL: +(?:stat )?\"?(?P<program>[^\":\s]+)\"?: (?:executable file not found|no such file or directory)",
         ('FATAL:   "torchrun": executable file not found in $PATH',

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from ._deepspeed_config_cases import CONFIG_AS_TEXT
 from ._json_cases import BROKEN_JSON, DATA_FILES
 
 _LOADING = "https://huggingface.co/docs/datasets/loading"
@@ -143,7 +144,7 @@ ROWS = (
         "It is binary or compressed (a checkpoint, .gz, .parquet), or has another encoding. With 'ascii', the "
         "environment of the ranks has no UTF-8 locale.",
         Fix("Check what it is.", ("file FILE", "export PYTHONUTF8=1", "open(path, encoding='utf-8')")),
-        "https://docs.python.org/3/library/exceptions.html#UnicodeDecodeError",
+        "https://docs.python.org/3/library/exceptions.html#UnicodeDecodeError", cases=(CONFIG_AS_TEXT,),
         summary="A file that is read as text is not text."),
     Row("log_media_decoder_missing", "root", "library",
         r"please install 'torchcodec'|Could not load libtorchcodec",

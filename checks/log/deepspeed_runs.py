@@ -7,6 +7,7 @@ from mgpu.signature import Case, Row, signatures
 
 from . import _plain_torch_cases
 from ._circumstances import every, never, reported, shown
+from ._deepspeed_config_cases import CONFIG_AS_BASE64
 
 _BUILDER = "https://github.com/deepspeedai/DeepSpeed/blob/master/op_builder/builder.py"
 _COORDINATOR = (
@@ -85,6 +86,16 @@ ROWS = (
         "It is the path of a file that does not exist on this node, or is relative to another folder.",
         Fix("Pass the full path, and check that the file exists on every node.", ("pwd; ls -l ds_config.json",)),
         _CONFIG, summary="DeepSpeed's config was not found."),
+    Row("log_base64_damaged", "root", "script",
+        r"binascii\.Error: (?P<reason>(?:Incorrect padding|Invalid base64|Excess data|Non-base64|Only base64).*)",
+        ("binascii.Error: Incorrect padding",
+         "binascii.Error: Invalid base64-encoded string: number of data characters (5) cannot be 1 more than a "
+         "multiple of 4"),
+        "a text that should be base64 is not: {reason}",
+        "It was cut, has other characters, or is something else: a path, JSON, an error page.",
+        Fix("Print the beginning and the end of the text that is decoded."),
+        "https://docs.python.org/3/library/binascii.html", cases=(CONFIG_AS_BASE64,),
+        summary="A text that should be base64 is not."),
     Row("log_setting_is_text", "root", "script",
         r"TypeError: '(?:[<>]=?|[-+*/])' not supported between instances of '(?:str' and '(?:int|float)|(?:int|float)' "
         r"and 'str)'|TypeError: unsupported operand type\(s\) for [-+*/%]{1,2}=?: '(?:str' and '(?:int|float)|"

@@ -20,7 +20,8 @@ def _exit_code(signal: int) -> str:
 
 def _job(signal: str) -> str:
     """Return a pattern for the shell's own report: bash pads what the signal did before it adds the command."""
-    return rf"^(?:\S+: line \d+:\s+\d+ )?{signal}(?:\s*\(core dumped\)|\s{{2,}}\S|\s*$)"
+    bash = rf"^(?:\S+: line \d+:\s+\d+ )?{signal}(?:\s*\(core dumped\)|\s{{2,}}\S|\s*$)"
+    return rf"{bash}|^zsh: {signal.lower()}\b"
 
 
 # fmt: off
@@ -36,7 +37,7 @@ ROWS = (
     Row("log_rank_segfault", "root", "kernel",
         r"exitcode\s*:? ?-11\b|Signal 11 \(SIGSEGV\)|Fatal Python error: Segmentation fault|"
         r"Segmentation fault \(core dumped\)|" + _job("Segmentation fault") +
-        r"|died with <Signals\.SIGSEGV|terminated with signal SIGSEGV|"
+        r"|died with <Signals\.SIGSEGV|terminated (?:with|by) signal SIGSEGV|"
         r"Caught signal 11 \(Segmentation fault|exits with return code = -11\b|exited on signal 11\b|"
         r"\*\*\* SIGSEGV received at time|Signal: Segmentation fault \(11\)|" + _exit_code(11),
         ("  exitcode  : -11 (pid: 25789)  (SIGSEGV)", "Signal 11 (SIGSEGV) received by PID 25789",

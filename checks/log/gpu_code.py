@@ -14,6 +14,7 @@ from ._kernel_cases import INDEXES
 from ._module_cases import explain_input_type
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
+_NVRTC = "https://docs.nvidia.com/cuda/nvrtc/index.html"
 _NOTES = "https://pytorch.org/docs/stable/notes/cuda.html"
 _UNSLOTH = "https://docs.unsloth.ai/basics/multi-gpu-training-with-unsloth"
 _ONE_GPU_EACH = (
@@ -157,6 +158,35 @@ ROWS = (
          Fix("Or upgrade torch, or move that part to the CPU.", ("pip install --upgrade torch", "x = x.cpu()"))),
         "https://docs.pytorch.org/docs/stable/notes/mps.html",
         summary="An operation does not exist for Apple's GPUs in this release of torch."),
+    Row("log_nvrtc_lacks_gpu", "root", "cuda",
+        r"nvrtc: error: invalid value for --gpu-architecture",
+        ("nvrtc: error: invalid value for --gpu-architecture (-arch)",),
+        "torch's CUDA is older than this GPU: its run-time compiler (NVRTC) does not know the GPU",
+        "torch compiles some functions (erfinv, complex and other rare ones) for the GPU when they are first called. "
+        "Each CUDA release knows the GPUs that existed when it came out.",
+        Fix("Install torch built with a newer CUDA.",
+            ("python -c \"import torch; print(torch.version.cuda, torch.cuda.get_arch_list())\"",
+             "pip install --upgrade torch --index-url https://download.pytorch.org/whl/cu130",
+             "mgpu doctor --only pytorch")), _NVRTC),
+    Row("log_nvrtc_library_missing", "root", "library",
+        r"nvrtc: error: failed to open (?P<library>libnvrtc-builtins\S*?)\.?$",
+        ("nvrtc: error: failed to open libnvrtc-builtins.so.12.4.",),
+        "CUDA's run-time compiler (NVRTC) does not find its own library: {library}",
+        "torch compiles some functions when they are first called. Another CUDA's libnvrtc was loaded first "
+        "(LD_LIBRARY_PATH, a second torch or CUDA package), and its part with that version is not on the path.",
+        (Fix("Take the other CUDA off the path, so that torch loads its own.",
+             ("unset LD_LIBRARY_PATH", "pip list | grep -i nvidia", "find / -name 'libnvrtc-builtins*' 2>/dev/null")),
+         Fix("Or reinstall torch with the packages that it needs.", ("pip install --force-reinstall torch",))),
+        _NVRTC, summary="CUDA's run-time compiler does not find its own library."),
+    Row("log_nvrtc_failed", "root", "library",
+        r"^(?:\w*Error:)?\s*#ifdef __HIPCC__|\bNVRTC_ERROR_\w+",
+        ("  #ifdef __HIPCC__", "CuPy: NVRTC_ERROR_COMPILATION (6)"),
+        "CUDA's run-time compiler (NVRTC) could not compile a function for this GPU",
+        "torch compiles some functions (erfinv, complex and other rare ones) when they are first called. The log "
+        "first has the source code; the compiler's own error is at its end.",
+        Fix("Read the last lines of the message, and check that torch's CUDA fits the driver and the GPU.",
+            ("mgpu doctor --only pytorch,driver",)), _NVRTC,
+        because_of=("log_nvrtc_lacks_gpu", "log_nvrtc_library_missing")),
     Row("log_graph_capture_failed", "root", "cuda",
         r"operation not permitted when stream is capturing|operation failed due to a previous error during capture|"
         r"cudaErrorStreamCapture|merge of separate capture sequences|capture was not ended in the same stream|"

@@ -11,7 +11,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from .._kernel_line import KERNEL_LINE
-from ._circumstances import either, every, last_did, never, several_ranks, shown, within
+from ._circumstances import either, every, last_did, line_of, never, several_ranks, shown, within
 
 _ARRAY = re.compile(
     r"Unable to allocate (?P<size>[\d.]+) (?P<unit>[MGTP]iB) for an array with shape \((?P<shape>[\d, ]+)\)"
@@ -157,6 +157,16 @@ def host_cases(subject: str, ending: str, note: str = "") -> tuple[Case, ...]:
     )
 
 
+_LAUNCHER_KILLED = Case(
+    line_of("log_rank_killed", r"Killed\s+(?:\S*/)?(?:deepspeed|torchrun|accelerate|mpirun|mpiexec|srun)\b"),
+    "the launcher itself was killed (SIGKILL), with kill -9 or together with its whole job or container",
+    "The shell reports it of the launcher, which uses little memory: the kernel would choose a rank first. A script "
+    "that cleans up (kill -9, pkill), a user, or a limit that ends all processes at once does it. Ranks can remain.",
+    (Fix("Find out what sent it: a script of the job that ends old processes, a time limit around it, a user.",
+         ("grep -nE 'kill|timeout' JOB.sh", "sudo dmesg -T | grep -i 'killed process' | tail")),
+     Fix("Stop ranks that remain, before you start again.", ("mgpu doctor --only rank_orphaned,gpu_busy",))),
+    "run.sh: line 44: 4711 Killed                  deepspeed --num_gpus 8 train.py\n",
+    "https://man7.org/linux/man-pages/man7/signal.7.html")
 _BY_KERNEL = "Out of memory: Killed process 4711 (python) total-vm:181234560kB, anon-rss:64123456kB"
 _NO_MORE = "MemoryError"
 _BY_RAY = ("(raylet) 3 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other "
@@ -181,7 +191,7 @@ ROWS = (
         cases=host_cases("the kernel killed a process (out of host memory)", _BY_KERNEL)),
     Row("log_rank_killed", "root", "kernel",
         r"exitcode\s*:? ?-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL|terminated with signal SIGKILL|"
-        r"exits with return code = -9\b|exited on signal 9\b|line \d+: +\d+ Killed |"
+        r"exits with return code = -9\b|exited on signal 9\b|line \d+: +\d+ Killed |^zsh: killed\b|"
         r"exit code 137\b|exited with code 137\b|exit status 137\b|\bcrashed with exit code -9\b",
         ("  exitcode  : -9 (pid: 25778)  (SIGKILL)", "  traceback : Signal 9 (SIGKILL) received by PID 25778",
          "E0101 10:00:00.000 1 api.py:869] failed (exitcode: -9) local_rank: 0 (pid: 12) of binary: /usr/bin/python",
@@ -200,9 +210,9 @@ ROWS = (
              ("sacct -j JOBID --format=JobID,State,MaxRSS,ReqMem",))),
         "https://github.com/lm-sys/FastChat/issues/568", exit_code=-9,
         because_of=("log_killed_for_memory", "log_slurm_out_of_memory", "log_container_killed_for_memory"),
-        cases=host_cases(
+        cases=(_LAUNCHER_KILLED, *host_cases(
             "a rank was killed from outside (SIGKILL)", _OF_TORCHRUN,
-            "SIGKILL leaves no traceback; the kernel sends it when host memory runs out. ")),
+            "SIGKILL leaves no traceback; the kernel sends it when host memory runs out. "))),
     Row("log_host_memory_refused", "root", "kernel",
         r"^(?:numpy\.[\w.]+\.)?MemoryError\b(?!: Not enough space in)|_ArrayMemoryError|"
         r"DefaultCPUAllocator: (?:can't|not enough)|"

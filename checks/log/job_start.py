@@ -37,6 +37,23 @@ _FOLDER_OF_CONTAINER = Case(
     "0: the program begins\n",
     "https://github.com/NVIDIA/pyxis/wiki/Usage")
 ROWS = (
+    Row("log_job_reports_exit", "wrapper", "launcher",
+        r"^\W{0,4}(?:(?:ERROR|Error|FAILED|FAIL)\W{1,3})?(?:(?:[\w.-]{1,20} ){0,3}?(?i:training|job|script|run|phase|"
+        r"stage|program|python|torchrun|deepspeed|accelerate|experiment|evaluation|benchmark|sweep|srun|pipeline)\b"
+        r"[\w /.-]{0,40}\b(?:failed|exited|crashed|died|finished|ended|completed)\b[\w ]{0,15}?\bwith (?:exit )?"
+        r"(?:code|status)|(?:(?i:job|training|script|run|process|program|python|final) )?(?:EXIT[ _]?CODE|[Ee]xit_code)"
+        r"|(?i:job|training|script|run|process|program|python|final) exit (?:code|status))"
+        r"[ :=]{1,3}(?P<code>[1-9]\d{0,2})\b\W*$",
+        ("ERROR: Training failed with exit code 2", "Phase 1 exited with status 1", "EXIT_CODE=1",
+         "Final exit code: 1"),
+        "the job script reports that its program failed with exit code {code}; the program's own error is not in this "
+        "log",
+        "The script prints its own lines to this file. The program's errors (stderr) are in another one: Slurm's "
+        "--error=FILE, a file that 2> names, or each rank's own log.",
+        Fix("Read the other file.",
+            ("scontrol show job JOBID | grep -E 'StdErr|StdOut'", "ls -t *.err logs/*.err | head",
+             "mgpu doctor --log FILE.err")), _SBATCH,
+        tags=("exit_only", "last_lines"), summary="The job script reports that its program failed."),
     Row("log_path_in_slurm_spool", "root", "launcher",
         _NOT_THERE + r".*?(?P<path>/[\w./-]{0,80}slurm[\w./-]{0,40}/job\d+/(?!slurm_script\b)[\w.][^\s:'\"]*)",
         ("Missing job script: /var/spool/slurmd/job26948773/slurm/train.slurm",

@@ -15,7 +15,7 @@ _EVENTS = Fix("Read the pod's events.", ("kubectl describe pod POD | tail -n 20"
 
 ROWS = (
     Row("log_pod_not_placed", "root", "scheduler",
-        r"\b0/\d+ nodes are available: (?P<reason>[^.]+)",
+        r"\b0/\d+ nodes are available: (?P<reason>(?:[^.\n]|\.(?=\S))+)",
         ("  Warning  FailedScheduling  2m    default-scheduler  0/4 nodes are available: 4 Insufficient "
          "nvidia.com/gpu. preemption: 0/4 nodes are available: 4 No preemption victims found for incoming pod.",
          "0/3 nodes are available: 3 node(s) had untolerated taint {nvidia.com/gpu: present}."),
@@ -88,14 +88,15 @@ ROWS = (
         Fix("Check what is used, and by whom.", ("kubectl describe resourcequota", "kubectl get pods")),
         "https://kubernetes.io/docs/concepts/policy/resource-quotas/"),
     Row("log_node_taken_away", "root", "scheduler",
-        r"[Ss]pot [Ii]nstance interruption|instance-?action.*\bterminate\b|[Pp]reempted by (?:a )?(?:pod|Pod|\S+/\S+)|"
+        r"[Ss]pot (?:[Ii]nstance )?(?:interruption|preemption|termination) (?:notice|warning)|"
+        r"instance-?action.*\bterminate\b|[Pp]reempted by (?:a )?(?:pod|Pod|\S+/\S+)|"
         r"TaintManagerEviction|reason: ?\"?(?:DeletionByTaintManager|PreemptionByScheduler|TerminationByKubelet)|"
         r"Pod was terminated in response to imminent node shutdown|compute\.instances\.preempted|"
         r"[Ii]nstance .{0,60}\bwas preempted",
         ('{"level":"warning","msg":"EC2 Spot instance interruption notice received"}',
          "  Normal  Preempted  default-scheduler  Preempted by a pod on node gpu-3",
          "Message: Pod was terminated in response to imminent node shutdown.",
-         "Instance gke-a100-pool-1 was preempted."),
+         "Instance gke-a100-pool-1 was preempted.", "Received spot interruption notice. Saving a checkpoint"),
         "the node or the pod was taken away: a spot instance was reclaimed, or a pod with higher priority needed it",
         "All processes there are stopped. The other ranks report closed connections and timeouts.",
         (Fix("Resume from the last checkpoint, and save more often.", ("torchrun --max-restarts=3 ...",)),

@@ -195,12 +195,12 @@ ROWS = (
     Row("log_megatron_shards_missing", "root", "script",
         r"(?:Object shard|Sharded tensor|Key) \S+ (?:not found in the checkpoint|from model not in state "
         r"dict)|"
-        r"CheckpointingException: (?:Unexpected|Missing) keys",
+        r"CheckpointingException: (?:Unexpected|Missing) keys|Object shard \S+ not found$",
         ("megatron.core.dist_checkpointing.core.CheckpointingException: Object shard "
          "decoder.layers.self_attention.core_attention._extra_state/shard_0_64 not found in the checkpoint. Available "
          "shards: []",
          "megatron.core.dist_checkpointing.core.CheckpointingException: Unexpected keys (not found in the checkpoint): "
-         "{'a'}"),
+         "{'a'}", "CheckpointingException: Object shard /c/iter_5/decoder._extra_state/shard_0_1.pt not found"),
         "the checkpoint lacks parts that this model has",
         "The model's settings differ (layers, experts, biases, qk layernorm), or only the _extra_state of Transformer "
         "Engine is missing: the checkpoint was written by another version of it, without it, or without fp8.",

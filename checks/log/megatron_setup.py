@@ -17,6 +17,15 @@ _HELPERS = "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/datase
 
 # fmt: off
 ROWS = (
+    Row("log_megatron_iteration_missing", "root", "script",
+        r"metadata file exists but unable to load iteration from checkpoint (?P<path>\S+?),",
+        ("A metadata file exists but unable to load iteration from checkpoint /c/iter_1/model_optim_rng.pt, exiting",),
+        "Megatron's checkpoint does not contain its iteration, and the run stopped: {path}",
+        "The file is not one that this Megatron wrote: it was converted from Hugging Face, saved by another program "
+        "(flash checkpoint, DeepSpeed), or is incomplete.",
+        Fix("Load the weights only, and start counting at 0.", ("--finetune --no-load-optim --no-load-rng",)),
+        "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/checkpointing.py",
+        summary="Megatron's checkpoint does not contain its iteration."),
     Row("log_megatron_batch_too_small", "root", "launcher",
         r"current global batch size \(?(?:\d+)\)? is too small for micro_batch_size|"
         r"number of micro-?batches should be at least 1",

@@ -14,6 +14,17 @@ _ENVIRONMENT = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.htm
 
 # fmt: off
 ROWS = (
+    Row("log_ray_check_failed", "root", "library",
+        r"\bC \d+ \d+\] (?:\(\w+\) )?(?P<place>\w+\.cc:\d+):\s+(?:An unexpected .{0,80})?Check failed: (?P<what>\S.*)",
+        ("[2025-07-06 07:14:27,052 C 2915798 2915798] task_receiver.cc:219:  Check failed: objects_valid",
+         "(raylet) [2025-01-01 10:00:00,000 C 12 12] (raylet) node_manager.cc:85:  Check failed: status.ok() Bad"),
+        "a check in Ray's own C++ code failed, and the process stopped: {what} ({place})",
+        "Ray stops a process when its state is not as it expects: an object was lost (memory or the disk of /tmp/ray "
+        "full), the nodes have different versions, or a bug of this release.",
+        (Fix("Look for a full disk, killed workers or lost nodes in the lines before it.",
+             ("df -h /tmp", "free -g", "ray status")),
+         Fix("If there are none, use another release of Ray, the same on all nodes.", ("pip show ray",))),
+        "https://github.com/verl-project/verl/issues/2380", summary="A check in Ray's own code failed."),
     Row("log_ray_counts_for_other_cluster", "root", "launcher",
         r"When connecting to an existing cluster, (?P<what>[\w, ]+) must not be provided",
         ("ValueError: When connecting to an existing cluster, num_cpus and num_gpus must not be provided.",),

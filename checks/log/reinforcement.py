@@ -11,6 +11,7 @@ from mgpu.snapshot import UncaughtException
 from ._checkpoint_cases import WEIGHT_NAMES
 from ._circumstances import every, said, shown
 from ._sample_sizes import explain_image_tokens, explain_length
+from ._server_cases import NOT_TRLS_SERVER
 
 _TRL_VLLM = "https://huggingface.co/docs/trl/main/en/vllm_integration"
 _TRL_GRPO = "https://github.com/huggingface/trl/blob/main/trl/trainer/grpo_config.py"
@@ -106,7 +107,7 @@ ROWS = (
         "The server's own log has the reason: a prompt that is too long, memory, an engine that died, or an argument "
         "that its version does not accept.",
         Fix("Read the first exception in the server's log.", ("mgpu doctor --log server.log",)), _TRL_CLIENT,
-        summary="The vLLM server answered with an error."),
+        summary="The vLLM server answered with an error.", cases=(NOT_TRLS_SERVER,)),
     Row("log_image_tokens_differ", "root", "script",
         r"(?:Image|Videos?) features and (?:image|video) tokens do not match|Mismatch in `(?:image|video)` token count|"
         r"number of image tokens is \d+ while the number of image given|"

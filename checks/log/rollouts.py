@@ -52,6 +52,30 @@ ROWS = (
         f"{_LENGTHS}",
         _ROOM, _SAMPLING, because_of=("log_prompt_leaves_no_room",),
         summary="An inference engine is asked for no or a negative number of tokens."),
+    Row("log_server_answered_with_error", "secondary", "script",
+        r"(?:HTTPStatusError: Server error '|HTTPError: |ClientResponseError: |InternalServerError: (?:Error code: )?)"
+        r"(?P<code>50[0234])\b(?!.*(?:huggingface|hf\.co|pypi|github|wandb|amazonaws|googleapis))",
+        ("httpx.HTTPStatusError: Server error '500 Internal Server Error' for url 'http://10.0.0.7:3333/generate'",
+         "requests.exceptions.HTTPError: 502 Server Error: Bad Gateway for url: http://127.0.0.1:30000/generate",
+         "aiohttp.client_exceptions.ClientResponseError: 500, message='Internal Server Error', url='http://n1:8000/v1'",
+         "openai.InternalServerError: Error code: 500 - {'error': {'message': 'EngineCore died'}}"),
+        "a server that the run uses answered with an error ({code})",
+        "Usually the inference engine (vLLM, SGLang) of the rollouts, or a server of rewards or tools. Its own log has "
+        "the reason: memory, a crashed worker, or a request that it cannot handle. 502 to 504: it had stopped, or a "
+        "proxy did not reach it.",
+        Fix("Read the first exception in the server's log.", ("mgpu doctor --log SERVER.log",)),
+        "https://docs.sglang.io/references/faq.html", summary="A server that the run uses answered with an error."),
+    Row("log_sent_from_another_gpu", "root", "script",
+        r"this nccl communicator is created to work on (?P<own>\w+:\d+), but the input tensor is on (?P<other>\w+:\d+)",
+        ("AssertionError: this nccl communicator is created to work on cuda:0, but the input tensor is on cuda:1",),
+        "a weight on {other} was to be sent to the vLLM server by a communicator of {own}",
+        "device_map spread the model over several GPUs of one process, or the process did not select its own GPU. The "
+        "trainer sends all weights through the first one.",
+        (Fix("Put the whole model on one GPU per process (remove device_map), and shard it with ZeRO-3 or FSDP.",
+             ("accelerate launch --num_processes 7 train.py", "from_pretrained(MODEL)  # without device_map")),
+         Fix("Select the rank's GPU first.", ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))",))),
+        "https://github.com/huggingface/trl/issues/3424",
+        summary="A weight was to be sent from another GPU than the communicator's."),
     Row("log_engine_weights_not_updated", "root", "library",
         r"[Ff]ailed to update (?:the )?(?:parameter|weight)s? (?:online|from \w+)\b|"
         r"\"POST /(?:update_weights\w*|init_weights_update_group) HTTP/[\d.]+\" [45]\d\d",

@@ -17,6 +17,18 @@ _LENGTHS = "https://github.com/verl-project/verl/blob/main/verl/utils/seqlen_bal
 
 # fmt: off
 ROWS = (
+    Row("log_fewer_samples_than_parts", "root", "script",
+        r"number of items:\[(?P<samples>\d+)\] ?< ?k_partitions:\[(?P<parts>\d+)\]",
+        ("AssertionError: number of items:[4] < k_partitions:[8]",),
+        "a batch has {samples} samples, but is divided into {parts} parts, one for each rank or micro-batch",
+        "verl balances the samples over the ranks (balance_batch) or micro-batches, and each needs at least one. The "
+        "batch is smaller than the number of ranks: a small train or validation batch, or samples that were filtered "
+        "out.",
+        (Fix("Use a larger batch, a multiple of the number of ranks.",
+             ("data.train_batch_size=64 actor_rollout_ref.rollout.n=8", "data.val_batch_size=64")),
+         Fix("Or do not balance.", ("trainer.balance_batch=False",))),
+        "https://github.com/verl-project/verl/blob/main/verl/utils/seqlen_balancing.py",
+        summary="A batch has fewer samples than the parts into which it is divided."),
     Row("log_verl_no_batches", "root", "script", r"(?P<which>Train|Validation) dataloader is empty",
         ("AssertionError: Train dataloader is empty!", "AssertionError: Validation dataloader is empty!"),
         "verl's dataset gives no batch ({which})",

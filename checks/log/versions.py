@@ -211,7 +211,7 @@ ROWS = (
         summary="An installed package requires another version of a package.", explain=meanings.explain_requirement),
     Row("log_requirement_conflicts", "root", "library",
         r"(?:(?:Distribution|Package)NotFound(?:Error)?: The '|^The '|Requirement\.parse\(')(?P<wanted>[^']+)'\)?"
-        r"(?: distribution was not found and is required by |, \{')(?P<who>[\w.-]+)",
+        r"(?: distribution was not found and is required by |, \{')(?P<who>the application|[\w.-]+)",
         ("pkg_resources.DistributionNotFound: The 'transformers<4.45,>=4.33' distribution was not found and is "
          "required by ms-swift",
          "pkg_resources.ContextualVersionConflict: (transformers 4.46.0 (/x/site-packages), "

@@ -23,7 +23,12 @@ OF_OTHERS = re.compile(
 # A line that begins as an error message.
 _ERROR = re.compile(
     r"(?:[\w./()-]{1,60}: )?(?:error|ERROR|Error|fatal|FATAL|Fatal|CRITICAL|fatal error|FATAL ERROR)\s?[:!]\s*"
-    r"(?P<text>\S.{5,})|[\W_]{1,3}(?:ERROR|FATAL|CRITICAL)\W{1,4}(?P<other>\w.{5,})"
+    r"(?P<text>\S.{5,})|[\W_]{1,3}(?:ERROR|FATAL|CRITICAL)\W{1,4}(?P<other>\w.{5,})|"
+    r"\[(?:[Ee]rror|[Ff]atal|FAILED|FAIL|[Ff]ailed)\]:?\s+(?P<bracket>\w.{5,})|"
+    # A cross or a stop sign; in evaluations, also before wrong answers.
+    "[\u274c\u26d4\U0001f6a8\U0001f6d1]\\ufe0f?\\s*(?!(?i:.*\\b(?:tests?|cases?|samples?|answers?|expected|incorrect|wrong|"
+    "reward|problem|question|task)\\b))(?=(?i:.*\\b(?:errors?|failed|failure|exception|cannot|could not|missing|"
+    "not found|invalid|aborted|denied|does not)\\b))(?P<sign>\\w.{5,})"
 )
 # A last line that refuses something. Only if a launcher, Slurm or a shell reports that the program failed, or if
 # nothing else was pasted.

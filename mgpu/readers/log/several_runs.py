@@ -40,7 +40,7 @@ _END_OF_RUN = re.compile(
 _END_OF_PROCESS = re.compile(
     rb"^(?!Conda|CommandNotFound)(?:[A-Za-z_]\w*\.)*(?:\w+(?:Error|Exception|Interrupt)|KeyboardInterrupt)\b(?:: |$)|"
     rb"^\S+: error: (?:argument |unrecognized |the following |ambiguous )|"
-    rb"^(?:Killed|Terminated|Aborted|Segmentation fault)\b",
+    rb"^(?:\S+: line \d+:\s+\d+ )?(?:Killed|Terminated|Aborted|Hangup|Segmentation fault)\b",
     re.M,
 )
 # What Python's logging writes of a failure, or of a user's stop: the program can go on after it.
@@ -62,7 +62,7 @@ _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
     _NOHUP: (b"nohup: ",),
     _END_OF_RUN: (b"slurmstepd", b"ChildFailedError", b"exits with return", b"CalledProcessError", b"srun: Term"),
     _END_OF_PROCESS: (b"Error", b"Exception", b"Interrupt", b": error: ", b"Killed", b"Terminated", b"Aborted",
-                      b"Segmentation"),
+                      b"Hangup", b"Segmentation"),
     _LOGGED_END: (b"ERROR", b"CRITICAL", b"nterrupted by"),
     _SEVERAL_PROCESSES: (b"torch/distributed/", b"torch.distributed.", b"torchrun", b"[rank", b"accelerate",
                          b"deepspeed/launcher", b"[launch.py", b"[runner.py", b"srun: ", b"mpirun",

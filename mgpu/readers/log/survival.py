@@ -28,6 +28,7 @@ _LINES_AFTER_WARNING = 3
 _LONG_AFTER = 200  # lines: the program did much after what it said
 _LINES_OF_NOTICE = 12  # that Lmod and Python's warnings have themselves
 _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
+_LINES_AFTER_END = 40  # of ranks that shut down, before a stop that cuts off nothing
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
 _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
 # What its writer goes on after: NCCL, Python's warnings, and what a package does without.
@@ -153,6 +154,8 @@ def _how(one: Found, course: Course) -> Survived:
     after = [step for step in course.steps if step.line > one.line]
     if one.last_lines and course.lines - one.line > _LAST_LINES:
         return Survived.SURELY
+    if one.stops and _had_ended(one, course):
+        return Survived.SURELY
     if one.warned and course.lines - one.line >= _LINES_AFTER_WARNING:
         return Survived.PROBABLY
     if one.by_program and _much_after(one, course):
@@ -177,6 +180,11 @@ def _how(one: Found, course: Course) -> Survived:
     if len(after) >= _STEPS_OF_ANY and not one.uncaught:
         return Survived.PROBABLY
     return Survived.PROBABLY if any(_proves(end, one, after) for end in course.ends) else Survived.NO
+
+
+def _had_ended(one: Found, course: Course) -> bool:
+    """Whether the program reported its good end shortly before a user stopped what was left of it."""
+    return any(end.sure and not end.by_wrapper and 0 < one.first - end.line <= _LINES_AFTER_END for end in course.ends)
 
 
 def _proves(end: Event, one: Found, after: Sequence[Event]) -> bool:

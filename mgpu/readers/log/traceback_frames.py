@@ -8,7 +8,7 @@ FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<fu
 RICH_FRAME = re.compile(r"(?P<file>/\S+|\S+\.py):(?P<line>\d+) in (?P<function>\S+)$")
 IPYTHON_FRAME = re.compile(
     r"(?:File )?(?P<file>/?[\w./~+-]+\.py|<ipython-input[^>]*>|Cell In ?\[\d+\])(?:(?::|, line )(?P<line>\d+))?"
-    r"(?:,? in (?P<function>\w+|<[^>]*>)|(?<=\d)$)"  # without a function: the statements of a cell, an import
+    r"(?:,? in (?:[\w<>]+\.)*(?P<function>\w+|<[^>]*>)|(?<=\d)$)"  # without a function: in a cell, or an import
 )
 # The line of a frame that IPython marks among its neighbors.
 IPYTHON_CODE = re.compile(r"-+> ?(?P<number>\d+) (?P<code>.*)")

@@ -1,0 +1,113 @@
+"""Did an Ascend NPU, its driver (CANN) or its collectives (HCCL) fail?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mgpu.check import Fix
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
+
+_CANN = "https://www.hiascend.com/document/detail/en/canncommercial/800/troubleshooting/troubleshooting_0001.html"
+_TORCH_NPU = "https://github.com/Ascend/pytorch"
+_SHOW = ("npu-smi info", "ls -t ~/ascend/log/debug/plog | head")
+# What the number after "error code is" means (acl/error_codes, aclnn).
+_CODES: Mapping[str, tuple[str, str]] = {
+    "161001": ("a null pointer was passed", "argument"),
+    "161002": ("an argument has a wrong size, type or format", "argument"),
+    "561003": ("no kernel for this operator is installed (the opp package of this NPU is missing)", "install"),
+    "561103": ("an internal check of the operator failed", "argument"),
+    "561107": ("the operators' package is not found (ASCEND_OPP_PATH)", "install"),
+    "107002": ("the thread has no context: the device was not set in this process", "device"),
+    "107003": ("a stream is not of this context: the device was changed", "device"),
+    "207001": ("the NPU has no memory left", "memory"),
+    "507008": ("the driver lost the device", "device"),
+    "507011": ("a model or graph on the NPU failed", "kernel"),
+    "507014": ("an AI Core kernel ran into its time limit", "kernel"),
+    "507015": ("an AI Core kernel raised an exception", "kernel"),
+    "507018": ("an AI CPU kernel raised an exception", "kernel"),
+    "507034": ("a vector kernel ran into its time limit", "kernel"),
+    "507035": ("a vector kernel raised an exception, often by an access outside of its memory", "kernel"),
+    "507046": ("a stream was not finished within the time limit", "kernel"),
+    "507053": ("another NPU of the job failed, which ended this one's work", "other"),
+    "507054": ("memory of the NPU has an error that ECC could not correct", "hardware"),
+    "507899": ("the driver reports an internal error", "device"),
+}
+# fmt: off
+_FIXES: Mapping[str, tuple[Fix, ...]] = {
+    "argument": (Fix("Read the message after the code (EZ1001 ...): it names the argument. Print the shapes, types "
+                     "and devices of the tensors before the call.", ("print(x.shape, x.dtype, x.device)",)),),
+    "memory": (Fix("Use a smaller micro-batch or shorter sequences, or give the rollout engine a smaller share.",
+                   ("npu-smi info", "export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True")),),
+    "install": (Fix("Install the kernels (opp) package of CANN for this NPU, and load its environment.",
+                    ("source /usr/local/Ascend/ascend-toolkit/set_env.sh", "npu-smi info")),),
+    "device": (Fix("Check the device, and set it in every process before the first tensor.",
+                   ("npu-smi info", "torch.npu.set_device(local_rank)")),),
+    "kernel": (Fix("Find the operator: kernels run asynchronously, so the traceback can show a later call.",
+                   ("export ASCEND_LAUNCH_BLOCKING=1", *_SHOW)),),
+    "other": (Fix("Find the rank that failed first.", ("mgpu doctor --log LOGS...",)),),
+    "hardware": (Fix("Take the NPU out of service.", ("npu-smi info -t ecc -i 0",), who="hardware"),),
+}
+# fmt: on
+
+
+def _of_code(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Return what the error code means."""
+    known = _CODES.get(groups["code"])
+    if known is None:
+        return None
+    what, kind = known
+    return Meaning(
+        f"a call of the Ascend NPU failed: {what} (error code {groups['code']}, {groups['call']})",
+        "The lines below the code have CANN's own report, such as EZ1001 or EZ9999. Other ranks report timeouts as a "
+        "consequence.",
+        _FIXES[kind],
+    )
+
+
+# fmt: off
+ROWS = (
+    Row("log_npu_call_failed", "root", "cuda",
+        r"NPU function error: (?:call )?(?P<call>[\w:]+).{0,40}?, error code is (?P<code>\d+)",
+        ("RuntimeError: Sync:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:325 NPU function error: "
+         "c10_npu::acl::AclrtSynchronizeStreamWithTimeout(stream), error code is 500002",
+         "RuntimeError: copy_between_host_and_device:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:90 NPU function "
+         "error: call aclnnInplaceCopy failed, error code is 161002"),
+        "a call of the Ascend NPU failed: {call}, error code {code}",
+        "The lines below have CANN's own report (EZ...., EE...., EI....), which names the argument, the operator or "
+        "the device.",
+        Fix("Read that report, and the newest log of CANN.", _SHOW), _CANN, explain=_of_code,
+        because_of=("log_npu_memory_full",), summary="A call of an Ascend NPU failed."),
+    Row("log_npu_memory_full", "root", "cuda",
+        r"NPU out of memory\. Tried to allocate (?P<size>[\d.]+ [KMGT]iB)",
+        ("RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.97 GiB total capacity; 57.10 GiB "
+         "already allocated)",),
+        "the NPU's memory is full: {size} more were needed",
+        "Weights, gradients, optimizer states and activations of one rank do not fit, or an inference engine on the "
+        "same NPU holds the rest.",
+        (Fix("Use a smaller micro-batch or shorter sequences, or recompute activations.",
+             ("npu-smi info", "export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True")),
+         Fix("Give the engine a smaller share.", ("actor_rollout_ref.rollout.gpu_memory_utilization=0.5",))),
+        _TORCH_NPU, summary="An NPU's memory is full."),
+    Row("log_hccl_rank_missing", "secondary", "nccl",
+        r"HCCL function error: \w+|Notify register times out|EI0006: Getting socket times out",
+        ("EI0002: [PID: 4711] The wait execution of the Notify register times out.",
+         "EI0006: Getting socket times out. Reason: Remote Rank did not send the data in time.",
+         "RuntimeError: HCCL function error: HcclAllreduce, error code is 9"),
+        "HCCL, the collectives of Ascend NPUs, waited for another rank without success",
+        "Another rank failed, is far behind, or cannot be reached: its device has no address (hccn), or a firewall "
+        "closes the ports.",
+        (Fix("Find the rank that failed first.", ("mgpu doctor --log LOGS...",)),
+         Fix("If all ranks wait: check the links between the NPUs, and raise the limit for a slow start.",
+             ("hccn_tool -i 0 -link -g", "export HCCL_CONNECT_TIMEOUT=1800 HCCL_EXEC_TIMEOUT=3600"))),
+        _CANN, summary="HCCL waited for another rank without success."),
+    Row("log_hccl_devices_busy", "root", "nccl",
+        r"Failed to initialize the HCCP process",
+        ("EJ0001: Failed to initialize the HCCP process. Reason: Maybe the last training process is running.",),
+        "HCCL cannot use the NPUs: a process of an earlier run still holds them",
+        "Each NPU has one HCCP process, which belongs to one job at a time.",
+        Fix("Stop what is left of the earlier run.", ("npu-smi info", "ps aux | grep python")), _CANN),
+)
+# fmt: on
+
+SIGNATURES = signatures(__name__, ROWS)
