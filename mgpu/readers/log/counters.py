@@ -176,7 +176,7 @@ def evaluates(name: str) -> bool:
 
 def training_step(text: str) -> bool:
     """Whether a line counts the steps of the training, and not how far the run is prepared."""
-    found = counter(text[:SEARCHED])
+    found = progress(text[:SEARCHED])
     return found is not None and not prepares(found[0])
 
 
