@@ -27,6 +27,7 @@
 * data, paths, dataset_library, streams_and_trackers: did reading the data, the library that prepares it, or a tracker
   fail? Was a path wrong?
 * pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
+* vision, rendering, graphs_and_sound: did a package for images, scenes, simulators, graphs or sound refuse?
 * wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
   DeepSpeed and its precision?
 * assertions: which check without a message failed?
@@ -69,6 +70,7 @@ ORDER: tuple[str, ...] = (
     "container_setup", "ends", "host_memory", "xids", "started_twice", "gpu_memory", "cuda", "cuda_calls", "amd",
     "windows", "gpu_code", "inference", "inference_setup", "ray_cluster", "rollouts", "ray_setup", "reinforcement",
     "verl_settings", "lightning", "more_trainers", "config_files", "versions", "models", "pretrained", "adapters",
+    "vision", "rendering", "graphs_and_sound",
     "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling", "kernels", "building",
     "generated_code", "hub", "data", "paths", "dataset_library", "streams_and_trackers", "wrapping", "sharding",
     "model_placement", "assertions", "mesh", "dtensors", "training", "trainer", "trainer_options", "parallel_options",

@@ -173,6 +173,30 @@ def _asks_without_terminal(one: UncaughtException) -> Meaning | None:
     )
 
 
+def _of_environment(one: UncaughtException) -> Meaning | None:
+    """Explain what an environment of gymnasium returns, in code that was written for gym before 0.26."""
+    code = one.own_code or one.code or ""
+    call = re.search(r"\benvs?\w*(?:\.\w+)?\.(?P<call>step|reset)\(", code)
+    wrong = re.search(r"values to unpack \(expected|expected sequence of length|inhomogeneous shape", one.message)
+    if call is None or wrong is None or not one.place:
+        return None
+    step = call["call"] == "step"
+    gives = "5 values (terminated and truncated in place of done)" if step else "a pair: the observation and a dict"
+    new = "obs, reward, terminated, truncated, info = env.step(action)" if step else "obs, info = env.reset(seed=seed)"
+    return Meaning(
+        f"{call['call']}() of the environment returns {gives}, and {one.place} was written for another release of gym",
+        "gym 0.26 and gymnasium changed what reset() and step() return. Wrappers and simulators that kept the old form "
+        "fail the other way round: with 4 values, or with the observation alone.",
+        (
+            Fix("Take what the installed release returns.", (python(new), "done = terminated or truncated")),
+            Fix(
+                "Or install the release that the code was written for.",
+                ("pip install 'gym<0.26'", "pip show gymnasium"),
+            ),
+        ),
+    )
+
+
 _ALL: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     _scheduler,
     _empty_range,
@@ -180,6 +204,7 @@ _ALL: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     _permuted,
     _text_as_dict,
     _asks_without_terminal,
+    _of_environment,
 )
 
 
