@@ -7,6 +7,7 @@ transformers from 5.5 to 5.24, the tags of the others (all of DeepSpeed's, from 
 from __future__ import annotations
 
 CHANGES = """
+PIL 10.0 - ANTIALIAS=Image.LANCZOS
 transformers 5.6 + TrainingArguments(ddp_static_graph,trackio_bucket_id,trackio_static_space_id) /fusion_mapping
 transformers 5.9 + /vision_utils
 transformers 5.13 + /image_processing_outputs
@@ -90,6 +91,7 @@ RELEASED = {
 }
 
 PAGES = {
+    "PIL": "https://pillow.readthedocs.io/en/stable/releasenotes/{release}.0.html",
     "deepspeed": "https://github.com/deepspeedai/DeepSpeed/releases/tag/v{release}",
     "vllm": "https://github.com/vllm-project/vllm/releases/tag/v{release}.0",
     "diffusers": "https://github.com/huggingface/diffusers/releases/tag/v{release}.0",

@@ -172,3 +172,55 @@ def test_a_single_process_that_was_killed_after_saving_gathered_nothing(tmp_path
     killed = "run.sh: line 10: 4711 Killed                  python main.py --net resnet34"
     title = title_of(tmp_path, f"best acc 70.1\nSaving model checkpoint to out/best\n{killed}")
     assert "full state dict" not in title and "SIGKILL" in title
+
+
+CALLED = "Traceback (most recent call last):\n"
+OWN_FORWARD = f'{CALLED}  File "/home/ada/net.py", line 7, in forward\n    y = self.conv(x)\n'
+PACKAGE = '  File "/opt/env/lib/python3.11/site-packages/{}", line 7, in forward\n    call()\n'
+LATER = "".join(f"Epoch: [3] [{step}/200] loss: 0.4\n" for step in (41, 42))
+YOLO = "Ultralytics YOLOv8.0.137 Python-3.9.17 torch-2.0.1 CUDA:0 (Tesla V100-PCIE-32GB, 32633MiB)\n"
+MMDET = "03/28 15:56:25 - mmengine - INFO - Epoch(train) [36][1750/2901]  lr: 2.8728e-03\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "command"),
+    [
+        (OWN_FORWARD + PACKAGE.format("torch/nn/modules/conv.py"), "the activations of a batch", "loss / 4"),
+        (LATER + OWN_FORWARD, "a later step: this batch needs more", "loss.item()"),
+        (YOLO + OWN_FORWARD, "a run of Ultralytics", "yolo train data="),
+        (MMDET + OWN_FORWARD, "an OpenMMLab package", "--cfg-options train_dataloader.batch_size=1"),
+        (OWN_FORWARD + PACKAGE.format("transformers/models/llama/modeling_llama.py"), "the activations of a batch",
+         "TrainingArguments"),
+    ],
+)  # fmt: skip
+def test_a_full_gpu_is_explained_in_the_words_of_its_trainer(
+    text: str, title: str, command: str, tmp_path: Path
+) -> None:
+    first = root_cause.find_cause(read_log(tmp_path, text + message("0.10 GiB")), None).first
+    problem = first.outcome.problem if first else None
+    assert problem is not None
+    commands = " | ".join(command for fix in problem.fixes for command in fix.commands)
+    assert title in problem.title and command in commands
+    assert ("TrainingArguments" in commands) is (command == "TrainingArguments")
+
+
+CHANGED = (
+    "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: "
+    "[torch.cuda.FloatTensor [64, 1]]{} is at version 2; expected version 1 instead."
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "made", "title"),
+    [
+        ("", ", which is output 0 of TBackward0,", "an optimizer changed weights before another backward pass"),
+        ("", ", which is output 0 of ReluBackward1,", "the output of an operation was changed in place"),
+        ("", "", "a tensor that the backward pass needs was modified before it ran"),
+        ("INFO: Reducer buckets have been rebuilt in this iteration.\n", "", "a tensor that the backward pass needs"),
+    ],
+)
+def test_what_was_changed_in_place(before: str, made: str, title: str, tmp_path: Path) -> None:
+    first = root_cause.find_cause(read_log(tmp_path, before + CALLED + CHANGED.format(made)), None).first
+    problem = first.outcome.problem if first else None
+    assert problem is not None
+    assert title in problem.title and ("broadcast_buffers" in str(problem.fixes)) is bool(before)

@@ -29,6 +29,7 @@
   fail? Was a path wrong?
 * batches: did a collator or a function of torch get text, lists or None in place of tensors?
 * pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
+* vision, rendering, graphs_and_sound: did a package for images, scenes, simulators, graphs or sound refuse?
 * wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
   DeepSpeed and its precision?
 * assertions: which check without a message failed?
@@ -73,6 +74,7 @@ ORDER: tuple[str, ...] = (
     "cuda", "cuda_calls", "amd", "ascend",
     "windows", "gpu_code", "inference", "inference_setup", "ray_cluster", "rollouts", "ray_setup", "reinforcement",
     "verl_settings", "lightning", "more_trainers", "config_files", "versions", "models", "pretrained", "adapters",
+    "vision", "rendering", "graphs_and_sound",
     "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling", "kernels", "building",
     "generated_code", "hub", "data", "batches", "paths", "dataset_library", "streams_and_trackers", "wrapping",
     "sharding", "model_placement", "assertions", "mesh", "dtensors", "training", "trainer", "trainer_options",

@@ -153,8 +153,7 @@ _AFTER_NAN = Case(
          ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",)),
      Fix("Stop at the first loss that is not finite, and look at its batch.",
          ("assert torch.isfinite(loss), batch", "torch.autograd.set_detect_anomaly(True)")),
-     Fix("If the loss is finite with the same data, find the kernel.",
-         ("CUDA_LAUNCH_BLOCKING=1 mgpu launch train.py",))),
+     Fix("If the loss is finite with the same data, find the kernel.", ("CUDA_LAUNCH_BLOCKING=1 python train.py",))),
     "  1%|1         | 8/900 [00:04<07:46,  1.9it/s, box_loss=nan, total_loss=nan]\n"
     'Traceback (most recent call last):\n  File "/x/net.py", line 9, in step\n    mask = mask.repeat(4)\n'
     "RuntimeError: CUDA error: device-side assert triggered",
@@ -251,7 +250,7 @@ INDEXES = (
          "number of classes, or a token id is >= the vocabulary size. Values that are NaN, probabilities below 0 and "
          "targets outside of 0 to 1 fail in the same way. Kernels run asynchronously: the failure is reported by a "
          "later call.",
-         (Fix("Find the call: Python then stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch train.py",)),
+         (Fix("Find the call: Python then stops at it.", ("CUDA_LAUNCH_BLOCKING=1 python train.py",)),
           Fix("Look for the line of the kernel in the log of that rank.",
               ("grep -n 'Assertion' LOG",)),
           Fix("Check labels and ids on the CPU.",

@@ -57,7 +57,9 @@ def other_option(groups: Mapping[str, str], raised: UncaughtException | None) ->
         f"{raised.place or 'The script'} reads args.{name}. The parser defines an option with a similar name: one of "
         "the two was renamed and the other was not, or the code was copied from a script with other options.",
         (
-            Fix(f"If {like} is meant, read that one. If not, add the option.",
-                (shell("grep -rn --include='*.py' {:name} .", name), python("parser.add_argument('--{:name}')", name))),
+            Fix(
+                f"If {like} is meant, read that one. If not, add the option.",
+                (shell("grep -rn --include='*.py' {:name} .", name), python("parser.add_argument('--{:name}')", name)),
+            ),
         ),
-    )  # fmt: skip
+    )

@@ -26,7 +26,12 @@ def is_unread_image(text: str) -> bool:
 def refused_array(one: UncaughtException) -> Meaning | None:
     """Explain an array of the wrong form."""
     found = _ERROR.search(one.message)
-    if one.type != "cv2.error" or not found or is_unread_image(f"{one.message} {one.more or ''}"):
+    if (
+        one.type != "cv2.error"
+        or not found
+        or "not implemented" in one.message
+        or is_unread_image(f"{one.message} {one.more or ''}")
+    ):
         return None
     detail = " ".join(line.lstrip("> ").strip() for line in (one.more or "").split("\n"))
     parts = (found["kind"].strip(), _WHERE.sub("", found["check"]).strip(), " ".join(detail.split())[:_LONGEST])

@@ -275,6 +275,21 @@ def _printed_none(one: UncaughtException) -> Meaning | None:
     )
 
 
+def _stops_itself(one: UncaughtException, said: str) -> Meaning:
+    """Explain `assert False`, with which a script stops where nothing that it knows fits."""
+    return Meaning(
+        f"the script's own code stopped the run at {_at(one)}{said}",
+        "The line is an assertion that always fails: the branches above it know some kinds of input (a format, a name, "
+        "a type), and what this run gave is none of them. It is about the settings or the data, not about a GPU.",
+        (
+            Fix(
+                "Read the conditions above that line, and print what they test.",
+                (shell("grep -n -B12 'assert False' {:path}", _file(one)),),
+            ),
+        ),
+    )
+
+
 def _of_itself(one: UncaughtException) -> Meaning | None:
     """Explain an exception that the script raises itself."""
     code, short = one.code or "", short_name(one.type)
@@ -283,6 +298,8 @@ def _of_itself(one: UncaughtException) -> Meaning | None:
     if code.startswith("assert ") and short == "AssertionError":
         condition = re.split(r",\s*f?['\"]", code.removeprefix("assert "), maxsplit=1)[0].strip()
         said = "" if one.message.startswith("assert ") else f": {one.message}"
+        if condition in ("False", "0"):
+            return _stops_itself(one, said)
         return Meaning(
             f"a check in the script's own code failed at {_at(one)}{said or f': {condition}'}",
             f'The script requires "{condition}", and it does not hold in this run. It is about the settings or the '
@@ -370,4 +387,15 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     other_end_gone,
     without_file,
 )
-_OF_OWN = (not_a_size, _none, _unpacked, used_up, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)
+_OF_OWN = (
+    not_a_size,
+    _none,
+    _unpacked,
+    used_up,
+    _empty,
+    too_short,
+    other_type,
+    _printed_none,
+    _recursion,
+    _of_itself,
+)

@@ -46,10 +46,12 @@ def _scheduler(one: UncaughtException) -> Meaning | None:
         "other schedulers of torch take none.",
         (
             Fix("Pass it once per epoch, after the validation.", (python("{:dotted}.step(val_loss)", name),)),
-            Fix("Or use a scheduler that only counts steps.",
-                (python("{:dotted} = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)", name),)),
+            Fix(
+                "Or use a scheduler that only counts steps.",
+                (python("{:dotted} = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)", name),),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _empty_range(one: UncaughtException) -> Meaning | None:
@@ -66,10 +68,12 @@ def _empty_range(one: UncaughtException) -> Meaning | None:
         f"something that is 0 here{f': {name}' if name else ''}, such as an empty list, a text shorter than the part "
         "that is cut out of it, or an option that was left at 0.",
         (
-            Fix(f"Print {name or 'the upper end'}, and skip the case in which there is nothing to draw from.",
-                (python("print({:dotted})", name),) if name else ()),
+            Fix(
+                f"Print {name or 'the upper end'}, and skip the case in which there is nothing to draw from.",
+                (python("print({:dotted})", name),) if name else (),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _scalar(one: UncaughtException) -> Meaning | None:
@@ -82,12 +86,16 @@ def _scalar(one: UncaughtException) -> Meaning | None:
         "A loss, a mean or sum without dim=, an item of a one-dimensional tensor, or squeeze() of a batch of one is a "
         "single number. The line was written for a tensor with a batch dimension.",
         (
-            Fix("Print the shapes before that line, and pass the tensor from before it was reduced.",
-                ("print(x.shape)",)),
-            Fix("If one number is meant, give it a dimension.",
-                ("x = x.reshape(1)", "x = x.squeeze(-1)  # not squeeze()")),
+            Fix(
+                "Print the shapes before that line, and pass the tensor from before it was reduced.",
+                ("print(x.shape)",),
+            ),
+            Fix(
+                "If one number is meant, give it a dimension.",
+                ("x = x.reshape(1)", "x = x.squeeze(-1)  # not squeeze()"),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _permuted(one: UncaughtException) -> Meaning | None:
@@ -102,10 +110,12 @@ def _permuted(one: UncaughtException) -> Meaning | None:
         f"It has {more} dimensions than the line was written for: a batch dimension that is there twice or not at all, "
         "an image without channels, or the output of another model. permute() must name each dimension once.",
         (
-            Fix("Print its shape before that line, and add or remove the dimension where it is made.",
-                (python("print({:dotted}.shape)", name),) if call else ("print(x.shape)",)),
+            Fix(
+                "Print its shape before that line, and add or remove the dimension where it is made.",
+                (python("print({:dotted}.shape)", name),) if call else ("print(x.shape)",),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _text_as_dict(one: UncaughtException) -> Meaning | None:
@@ -121,13 +131,21 @@ def _text_as_dict(one: UncaughtException) -> Meaning | None:
         "was not parsed, a file name instead of its content, or an entry of a list that has another form than the "
         "code expects.",
         (
-            Fix(f"Print {name}, and look at where it comes from.",
-                (python("print(type({:dotted}), {:dotted})", name, name),)),
-            Fix("If it comes from a dict, loop over the values; if it is JSON, parse it.",
-                (python("for {:name} in data.values():", name) if name.isidentifier() else "for item in data.values():",
-                 python("{:dotted} = json.loads({:dotted})", name, name))),
+            Fix(
+                f"Print {name}, and look at where it comes from.",
+                (python("print(type({:dotted}), {:dotted})", name, name),),
+            ),
+            Fix(
+                "If it comes from a dict, loop over the values; if it is JSON, parse it.",
+                (
+                    python("for {:name} in data.values():", name)
+                    if name.isidentifier()
+                    else "for item in data.values():",
+                    python("{:dotted} = json.loads({:dotted})", name, name),
+                ),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _asks_without_terminal(one: UncaughtException) -> Meaning | None:
@@ -143,17 +161,51 @@ def _asks_without_terminal(one: UncaughtException) -> Meaning | None:
         "input() reads from the standard input. nohup, cron, Slurm, torchrun's ranks and containers without -it have "
         "none, or one that is closed.",
         (
-            Fix("Run it in a terminal that stays open, or answer from a file.",
-                ("tmux new -s train", "yes '' | python train.py")),
-            Fix("Or replace the question with an option, and ask only if a person is there.",
-                ("if sys.stdin and sys.stdin.isatty(): note = input('Note: ')",)),
+            Fix(
+                "Run it in a terminal that stays open, or answer from a file.",
+                ("tmux new -s train", "yes '' | python train.py"),
+            ),
+            Fix(
+                "Or replace the question with an option, and ask only if a person is there.",
+                ("if sys.stdin and sys.stdin.isatty(): note = input('Note: ')",),
+            ),
         ),
-    )  # fmt: skip
+    )
+
+
+def _of_environment(one: UncaughtException) -> Meaning | None:
+    """Explain what an environment of gymnasium returns, in code that was written for gym before 0.26."""
+    code = one.own_code or one.code or ""
+    call = re.search(r"\benvs?\w*(?:\.\w+)?\.(?P<call>step|reset)\(", code)
+    wrong = re.search(r"values to unpack \(expected|expected sequence of length|inhomogeneous shape", one.message)
+    if call is None or wrong is None or not one.place:
+        return None
+    step = call["call"] == "step"
+    gives = "5 values (terminated and truncated in place of done)" if step else "a pair: the observation and a dict"
+    new = "obs, reward, terminated, truncated, info = env.step(action)" if step else "obs, info = env.reset(seed=seed)"
+    return Meaning(
+        f"{call['call']}() of the environment returns {gives}, and {one.place} was written for another release of gym",
+        "gym 0.26 and gymnasium changed what reset() and step() return. Wrappers and simulators that kept the old form "
+        "fail the other way round: with 4 values, or with the observation alone.",
+        (
+            Fix("Take what the installed release returns.", (python(new), "done = terminated or truncated")),
+            Fix(
+                "Or install the release that the code was written for.",
+                ("pip install 'gym<0.26'", "pip show gymnasium"),
+            ),
+        ),
+    )
 
 
 _ALL: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
-    _scheduler, _empty_range, _scalar, _permuted, _text_as_dict, _asks_without_terminal,
-)  # fmt: skip
+    _scheduler,
+    _empty_range,
+    _scalar,
+    _permuted,
+    _text_as_dict,
+    _asks_without_terminal,
+    _of_environment,
+)
 
 
 def wrong_call(one: UncaughtException) -> Meaning | None:

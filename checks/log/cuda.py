@@ -26,7 +26,7 @@ _DRIVER = Fix("Install a newer driver, or a torch built for an older CUDA.",
 _ARCH = Fix("Install a torch with kernels for this GPU, and build extensions for it.",
             ("python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())'",
              "mgpu doctor --only torch_lacks_gpu_kernels"))
-_FIND_KERNEL = Fix("Find the call: the traceback then stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch train.py",))
+_FIND_KERNEL = Fix("Find the call: the traceback then stops at it.", ("CUDA_LAUNCH_BLOCKING=1 python train.py",))
 _KERNEL_LOG = Fix("Check what the driver logged (an Xid), and whether the GPU is healthy.",
                   ("sudo dmesg -T | grep -iE 'nvrm|xid'", "mgpu doctor --deep --only cuda"), who="admin")
 

@@ -8,6 +8,7 @@ from mgpu.signature import Case, Row, signatures
 from ._circumstances import either, said, within
 from ._path_cases import LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, PATHS
 from ._sample_shapes import explain_shapes
+from ._system_cases import PROGRAM_MISSING
 
 _DATA = "https://pytorch.org/docs/stable/data.html"
 _SHARING = "https://pytorch.org/docs/stable/multiprocessing.html"
@@ -222,7 +223,7 @@ ROWS = (
         "The path is relative to another folder, is not mounted on this node, or another rank has not written it yet.",
         Fix("Check whether it exists on every node.", ("pwd; ls -ld {path:path}",
                                                        "srun --ntasks-per-node=1 ls -ld {path:path}")),
-        _PYTHON, because_of=("log_path_in_slurm_spool",), cases=(*_INDEX_FILES, *PATHS)),
+        _PYTHON, because_of=("log_path_in_slurm_spool",), cases=(PROGRAM_MISSING, *_INDEX_FILES, *PATHS)),
     Row("log_cache_raced", "root", "script",
         r"FileNotFoundError: .*(?:\.incomplete|\.lock)'?|FileExistsError: \[Errno 17\] ",
         ("FileNotFoundError: [Errno 2] No such file or directory: '/home/u/.cache/huggingface/x.incomplete'",

@@ -12,6 +12,7 @@ from .. import _notebooks as notebooks
 from . import _device_cases
 from ._kernel_cases import INDEXES
 from ._module_cases import explain_input_type
+from ._system_cases import NOTHING_TO_DRAW
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _NVRTC = "https://docs.nvidia.com/cuda/nvrtc/index.html"
@@ -43,7 +44,7 @@ def _of_devices(groups: Mapping[str, str], raised: UncaughtException | None) -> 
 _ARCH = Fix("Build extensions for this GPU.",
             ("python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())'",
              "mgpu doctor --only torch_lacks_gpu_kernels"))
-_FIND_KERNEL = Fix("Find the call: the traceback then stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch train.py",))
+_FIND_KERNEL = Fix("Find the call: the traceback then stops at it.", ("CUDA_LAUNCH_BLOCKING=1 python train.py",))
 
 ROWS = (
     Row("log_index_out_of_range", "root", "script",
@@ -76,7 +77,7 @@ ROWS = (
          "RuntimeError: CUDA error: invalid configuration argument"),
         "a kernel was launched with sizes that this GPU cannot run",
         "A tensor on one rank is empty or very large, or the kernel was built for another GPU.",
-        (_FIND_KERNEL, _ARCH), _API),
+        (_FIND_KERNEL, _ARCH), _API, cases=(NOTHING_TO_DRAW,)),
     Row("log_gpu_lacks_bf16", "root", "script",
         r"Current CUDA Device does not support bfloat16|Your setup doesn't support bf16|"
         r"bf16 mixed precision requires|Bfloat16 is only supported on GPUs with compute capability|"

@@ -13,6 +13,7 @@ from ._circumstances import either, every, innermost, never, said, source_line, 
 from ._gpu_memory import GIANT, Numbers, Process, numbers, read_numbers, trace
 from ._gpu_memory_before_steps import BEFORE_STEPS
 from ._gpu_memory_in_steps import IN_STEPS
+from ._gpu_memory_of_trainers import OF_TRAINERS
 from .inference import SHARE
 
 _ALLOCATOR = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
@@ -276,7 +277,7 @@ _LAST = (
          "https://openrlhf.readthedocs.io/en/latest/performance.html"),
 )
 _GENERAL = 3  # of the cases of the steps: a later step, the backward and the forward pass. The numbers say more.
-_CASES = (*_FIRST, *BEFORE_STEPS, *IN_STEPS[:-_GENERAL], *_LAST, *IN_STEPS[-_GENERAL:])
+_CASES = (*_FIRST, *BEFORE_STEPS, *OF_TRAINERS, *IN_STEPS[:-_GENERAL], *_LAST, *IN_STEPS[-_GENERAL:])
 # The same places, if another process holds too little to explain it.
 _OWN = "Including non-PyTorch memory"
 _BESIDE = (

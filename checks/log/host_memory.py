@@ -98,9 +98,12 @@ _CASES = (
          "https://github.com/hiyouga/LlamaFactory/issues/6762"),
     Case(last_did("evaluate"),
          " during evaluation: probably the predictions of all ranks were collected in host memory",
-         "With compute_metrics, the logits of the whole evaluation set (samples x length x vocabulary) are kept.",
+         "Whatever each batch of an evaluation leaves in a list stays until its end: outputs, masks, images, or with "
+         "Trainer's compute_metrics the logits of the whole set (samples x length x vocabulary). Loader workers and "
+         "results that every rank collects come on top.",
          (Fix("Keep only what the metric needs.",
-              ("Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(dim=-1))",)),
+              ("metric.update(output.argmax(1), target)  # not: outputs.append(output)",
+               "Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(dim=-1))")),
           _MORE, _CHECK),
          "***** Running Evaluation *****",
          "https://github.com/huggingface/transformers/issues/8476"),

@@ -17,6 +17,7 @@ from ._module_cases import BNB_CUDA_CHOSEN, BNB_SOURCE_TREE, NO_BITSANDBYTES
 from ._numpy_sizes import built_for_numpy
 from ._start_cases import NCCL_NOT_ON_PATH
 from ._syntax import where_syntax_fails
+from ._system_cases import LIBRARY_OF_SYSTEM
 
 _EXTENSIONS = "https://pytorch.org/docs/stable/cpp_extension.html"
 _SYS_PATH = "https://docs.python.org/3/library/sys_path_init.html"
@@ -206,7 +207,8 @@ ROWS = (
         Fix("Install the package for torch's CUDA version.",
             ("python -c 'import torch; print(torch.version.cuda)'", "ldconfig -p | grep {library:id}",
              "mgpu doctor --only libraries")),
-        "https://man7.org/linux/man-pages/man8/ld.so.8.html", summary="A shared library was not found."),
+        "https://man7.org/linux/man-pages/man8/ld.so.8.html", summary="A shared library was not found.",
+        cases=(LIBRARY_OF_SYSTEM,)),
     Row("log_relative_import_in_script", "root", "script",
         r"attempted relative import (?:with no known parent package|beyond top-level package)",
         ("ImportError: attempted relative import with no known parent package",

@@ -12,6 +12,7 @@ from . import _plain_torch_cases
 from ._channels import explain_channels
 from ._own_arguments import index_of_array
 from ._sizes import sizes
+from ._system_cases import ODD_SIZE, PAIR_OF_RESET
 
 _LOSS = "https://pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html"
 _LINEAR = "https://pytorch.org/docs/stable/generated/torch.nn.Linear.html"
@@ -217,7 +218,7 @@ ROWS = (
              ("tokenizer(text, truncation=True, padding='max_length', max_length=1024)",)),
          Fix("In compute_metrics, keep the logits only.",
              ("Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: logits[0].argmax(-1))",))),
-        "https://huggingface.co/docs/transformers/main_classes/data_collator"),
+        "https://huggingface.co/docs/transformers/main_classes/data_collator", cases=(PAIR_OF_RESET,)),
     Row("log_mask_shape_wrong", "root", "script",
         r"Attention mask should be of size \(?[^)]+\)?, but is torch\.Size|"
         r"The shape of the (?:\d\w )?attn_mask is torch\.Size",
@@ -260,7 +261,7 @@ ROWS = (
         (Fix("Pad to one length before joining.", ("accelerator.pad_across_processes(tensor, dim=1)",
                                                    "torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)")),
          _SHAPES), "https://pytorch.org/docs/stable/generated/torch.cat.html",
-        because_of=("log_batches_of_different_size",)),
+        because_of=("log_batches_of_different_size",), cases=(ODD_SIZE,)),
     Row("log_tensor_to_numpy", "root", "script",
         r"can't convert (?:cuda:\d+|cuda) device type tensor to numpy|"
         r"Can't call numpy\(\) on Tensor that requires grad|Got unsupported ScalarType \w",

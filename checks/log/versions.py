@@ -170,7 +170,7 @@ ROWS = (
         "An installed package lacks a name that another one imports.", explain=meanings.explain_name),
     Row("log_submodule_missing", "root", "library",
         r"(?:ModuleNotFoundError: |ImportError: |^|python[\d.]*: )No module named '?(?!vllm\._(?:version|"
-        r"commit))(?P<module>[A-Za-z_]\w*(?:\.\w+)+)",
+        r"commit)|mmcv\._ext\b)(?P<module>[A-Za-z_]\w*(?:\.\w+)+)",
         ("ModuleNotFoundError: No module named 'mylib.losses'",
          "ModuleNotFoundError: No module named 'transformers.deepspeed'",
          "ModuleNotFoundError: No module named 'huggingface_hub.errors'",

@@ -7,6 +7,7 @@ from mgpu.signature import Case, Row, signatures
 
 from . import _device_cases, _plain_torch_cases, _recomputed_dtypes
 from ._circumstances import said
+from ._in_place_cases import CHANGED_IN_PLACE
 
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
@@ -40,7 +41,8 @@ ROWS = (
         "the model has parameters that get no gradient in a step, and DDP waits for them",
         "A layer is not used for this input, or the loss ignores an output.",
         (Fix("Freeze or remove the unused parameters, or let DDP search for them.",
-             ("DistributedDataParallelKwargs(find_unused_parameters=True)",
+             ("DistributedDataParallel(model, find_unused_parameters=True)",
+              "DistributedDataParallelKwargs(find_unused_parameters=True)  # with accelerate",
               "TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py")),),
         "https://github.com/pytorch/pytorch/issues/43259"),
     Row("log_ddp_forward_bypassed", "root", "script",
@@ -128,11 +130,13 @@ ROWS = (
         ("RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
          "operation: [torch.cuda.FloatTensor [64]] is at version 4; expected version 3 instead.",),
         "a tensor that the backward pass needs was modified before it ran",
-        "Under DDP the cause is often two forward passes before one backward: DDP copies the buffers (BatchNorm) again "
-        "before each.",
-        Fix("Run one forward per backward, or do not broadcast buffers.",
-            ("DistributedDataParallelKwargs(broadcast_buffers=False)",)),
-        "https://github.com/pytorch/pytorch/issues/22095"),
+        "An operation in place (x += y, x[i] = y, x.relu_(), inplace=True), or an optimizer's step between a forward "
+        "pass and its backward pass, changed it. The message names its type, its shape and what made it.",
+        (Fix("Let torch show the forward call that made the tensor, then write that operation without in place.",
+             ("torch.autograd.set_detect_anomaly(True)", "x = x + y  # not: x += y")),
+         Fix("Between two optimizers, run all backward passes before the first step.")),
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd",
+        cases=CHANGED_IN_PLACE),
     Row("log_ddp_devices_wrong", "root", "script",
         r"module must have its parameters and buffers on device|arguments only work with single-device",
         ("RuntimeError: module must have its parameters and buffers on device cuda:0 (device_ids[0]) but found one of "
@@ -213,7 +217,9 @@ ROWS = (
         "DDP was configured so that every step uses the same parameters (static_graph), but they differ",
         "A layer is used in some steps only, or not on every rank.",
         Fix("Turn static_graph off, and let DDP search for unused parameters.",
-            ("DistributedDataParallelKwargs(static_graph=False, find_unused_parameters=True)",)), _DDP),
+            ("DistributedDataParallel(model, static_graph=False, find_unused_parameters=True)",
+             "DistributedDataParallelKwargs(static_graph=False, find_unused_parameters=True)  # with accelerate")),
+        _DDP),
     Row("log_recomputed_once_only", "root", "script",
         r"retrieve a tensor saved by autograd multiple times without checkpoint|"
         r"Trying to backward through the graph a second time|for a tensor that was already unpacked once|"

@@ -190,7 +190,7 @@ def evaluates(name: str) -> bool:
 def training_step(text: str) -> bool:
     """Whether a line counts the steps of the training, and not how far the run is prepared."""
     text = text[:SEARCHED]
-    found = counter(text)
+    found = progress(text)
     return found is not None and not prepares(found[0]) and not OF_DATASET.search(text)
 
 

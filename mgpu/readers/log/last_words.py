@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from mgpu.readers.log.counters import counter, training_step
+from mgpu.readers.log.counters import progress, training_step
 from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.readers.log.lone_work import FULL_BAR, kind_of_work
 from mgpu.readers.log.torchrun_table import FAILURE_REPORT
@@ -72,5 +72,5 @@ def last_work(tail: str) -> str | None:
 
 def _is_later_step(line: str) -> bool:
     """Whether several steps had been made, so the first optimizer step was one of them."""
-    name, at, _ = counter(line) or ("", 0.0, None)
+    name, at, _ = progress(line) or ("", 0.0, None)
     return at >= _SETTLED_STEPS or "epoch" in name

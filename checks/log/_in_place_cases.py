@@ -1,0 +1,57 @@
+"""Which change in place made the backward pass fail? Cases of `log_changed_in_place`."""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Case
+
+from ._circumstances import either, every, never, said, several_ranks, shown, within
+
+_AUTOGRAD = "https://docs.pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd"
+_MESSAGE = (
+    "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: "
+    "[torch.cuda.FloatTensor [{size}]]{made} is at version {there}; expected version {wanted} instead.\n"
+)
+_TO_STEP = r"which is output \d+ of (?:TBackward|AsStridedBackward|TransposeBackward|PermuteBackward)\d?,"
+_OF_ACTIVATION = (
+    r"which is output \d+ of \w*(?:Relu|ReLU|Sigmoid|Tanh|Softmax|Dropout|Elu|Gelu|Silu|Hardtanh|Exp|Sqrt|Norm|Div|Mul|"
+    r"Convolution|Addmm|Add|Sub|View|Slice|Select|Cat|Clamp)\w*Backward\w*,"
+)
+
+# fmt: off
+CHANGED_IN_PLACE = (
+    Case(said(_TO_STEP),
+         "an optimizer changed weights before another backward pass through them",
+         "The tensor is the weight of a layer, and optimizer.step() changed it between the forward pass and this "
+         "backward pass: two losses or two networks (generator and discriminator, actor and critic), of which one is "
+         "updated too early, or retain_graph=True over several steps.",
+         (Fix("Run all backward passes before the first step.",
+              ("loss_d.backward(); loss_g.backward()", "optimizer_d.step(); optimizer_g.step()")),
+          Fix("Or cut the graph where the other network needs no gradient, or run the forward pass again after the "
+              "step.", ("d_loss = criterion(discriminator(fake.detach()), zeros)",))),
+         _MESSAGE.format(size="128, 1", made=", which is output 0 of AsStridedBackward0,", there=2, wanted=1),
+         "https://github.com/pytorch/pytorch/issues/39141"),
+    Case(every(either(shown("ddp"), several_ranks, within(r"torch/nn/parallel/distributed\.py in ")),
+               never(said(_OF_ACTIVATION))),
+         "a tensor that the backward pass needs was modified before it ran",
+         "Under DDP the cause is often two forward passes before one backward: DDP copies the buffers (BatchNorm) "
+         "again before each.",
+         (Fix("Run one forward per backward, or do not broadcast buffers.",
+              ("DistributedDataParallel(model, broadcast_buffers=False)",
+               "DistributedDataParallelKwargs(broadcast_buffers=False)  # with accelerate")),
+          Fix("If a discriminator gets real and generated samples, pass them as one batch.",
+              ("real, fake = discriminator(torch.cat([x, g])).chunk(2)",))),
+         "INFO: Reducer buckets have been rebuilt in this iteration.\n"
+         + _MESSAGE.format(size="768", made="", there=4, wanted=3),
+         "https://github.com/pytorch/pytorch/issues/22095"),
+    Case(said(_OF_ACTIVATION),
+         "the output of an operation was changed in place, and its backward pass needs it unchanged",
+         "The message names the operation (\"output 0 of ReluBackward0\"). Something wrote into its result: x += y "
+         "after it, x[mask] = 0, or an activation with inplace=True behind it.",
+         (Fix("Make a new tensor instead.", ("x = x + y  # not: x += y", "nn.ReLU(inplace=False)",
+                                             "x = torch.where(mask, 0.0, x)  # not: x[mask] = 0")),
+          Fix("Let torch show which forward call made it.", ("torch.autograd.set_detect_anomaly(True)",))),
+         _MESSAGE.format(size="8, 64", made=", which is output 0 of ReluBackward0,", there=1, wanted=0),
+         _AUTOGRAD),
+)
+# fmt: on

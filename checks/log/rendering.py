@@ -1,0 +1,72 @@
+"""Is there no screen, no OpenGL, or no environment of this name: did plots, windows, videos or a simulator fail?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+# fmt: off
+ROWS = (
+    Row("log_no_display", "root", "script",
+        r"no display name and no \$DISPLAY|qt\.qpa\.xcb: could not connect to display|"
+        r"The function is not implemented\. Rebuild the library with Windows, GTK|"
+        r"[Cc]an(?:no|')t (?:open|connect to) (?:X server|display)|X11: The DISPLAY environment variable is missing",
+        ("_tkinter.TclError: no display name and no $DISPLAY environment variable",
+         "qt.qpa.xcb: could not connect to display ",
+         "cv2.error: OpenCV(4.8.0) /io/window.cpp:1272: error: (-2:Unspecified error) The function is not implemented. "
+         "Rebuild the library with Windows, GTK+ 2.x or Cocoa support. in function 'cvShowImage'",
+         "pyglet.display.xlib.NoSuchDisplayException: Cannot connect to None: Cannot open display"),
+        "the program opens a window, and this machine has no screen",
+        "plt.show(), cv2.imshow() and a simulator's viewer need a display. Compute nodes, containers and ssh sessions "
+        "without -X have none, and opencv-python-headless has no windows at all.",
+        (Fix("Write to files instead of windows.",
+             ("export MPLBACKEND=Agg", "plt.savefig('plot.png')  # not: plt.show()",
+              "cv2.imwrite('out.png', image)  # not: cv2.imshow")),
+         Fix("If the program must have a display, give it a virtual one.", ("xvfb-run -a python train.py",))),
+        "https://matplotlib.org/stable/users/explain/figure/backends.html"),
+    Row("log_no_rendering", "root", "script",
+        r"gladLoadGL error|Cannot initialize a EGL device display|GLFW Error: (?:Failed to|X11)|"
+        r"[Ff]ailed to (?:initialize|create) (?:OpenGL|GLEW|an? (?:OpenGL|EGL) context)|ERROR: GLEW initalization "
+        r"error|"
+        r"'NoneType' object has no attribute 'eglQueryString'|libEGL warning: failed to (?:open|create)",
+        ("mujoco.FatalError: gladLoadGL error",
+         "ImportError: Cannot initialize a EGL device display. This likely means that your EGL driver does not support "
+         "the PLATFORM_DEVICE extension, which is required for creating a headless rendering context.",
+         "[Open3D WARNING] GLFW Error: Failed to create window",
+         "AttributeError: 'NoneType' object has no attribute 'eglQueryString'"),
+        "a renderer (MuJoCo, dm_control, pyrender, Open3D) cannot open OpenGL here",
+        "Without a screen it needs EGL, which renders on the GPU, or OSMesa, which renders on the CPU. Containers have "
+        "EGL only with the graphics capability of the driver, and some nodes lack its files.",
+        (Fix("Choose a backend without a screen, before the simulator is imported.",
+             ("export MUJOCO_GL=egl PYOPENGL_PLATFORM=egl", "export MUJOCO_GL=osmesa PYOPENGL_PLATFORM=osmesa",
+              "docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=all IMAGE")),
+         Fix("If its files are missing, install them.", ("sudo apt-get install -y libegl1 libgl1 libosmesa6",))),
+        "https://mujoco.readthedocs.io/en/stable/programming/index.html#using-opengl"),
+    Row("log_environment_unknown", "root", "script",
+        r"(?<!Environment)(?:NameNotFound|NamespaceNotFound|VersionNotFound|UnregisteredEnv|DeprecatedEnv)\w*: "
+        r"(?P<what>.+)",
+        ("gymnasium.error.NameNotFound: Environment `HalfCheetahX` doesn't exist.",
+         "gym.error.DeprecatedEnv: Environment version v0 for `CartPole` is deprecated. Please use `CartPole-v1` "
+         "instead.",
+         "gymnasium.error.NamespaceNotFound: Namespace ALE not found. Have you installed the proper package for ALE?",
+         "gym.error.UnregisteredEnv: No registered env with id: CarRacing-v0"),
+        "the environment is not registered: {what}",
+        "The package that registers it is not installed or not imported (ale_py, minigrid, robosuite, the project's "
+        "own), "
+        "the version at the end of the name was removed (-v2 of MuJoCo needs mujoco-py), or gym and gymnasium are "
+        "mixed.",
+        Fix("Import the package before make(), and list what is registered.",
+            ("python -c \"import gymnasium as g; print([x for x in g.registry if 'Cheetah' in x])\"",
+             "import ale_py; gymnasium.register_envs(ale_py)", "pip install 'gymnasium[mujoco]'")),
+        "https://gymnasium.farama.org/api/registry/", summary="The environment is not registered."),
+    Row("log_isaacgym_after_torch", "root", "script", r"PyTorch was imported before isaacgym modules",
+        ("ImportError: PyTorch was imported before isaacgym modules.  Please import torch after isaacgym modules.",),
+        "torch was imported before isaacgym",
+        "Both bring libraries of CUDA and PhysX; isaacgym must load its own first. Another import can bring torch "
+        "along.",
+        Fix("Import isaacgym in the first line of the script that is started.", ("import isaacgym  # before torch",)),
+        "https://github.com/isaac-sim/IsaacGymEnvs"),
+)
+# fmt: on
+
+SIGNATURES = signatures(__name__, ROWS)
