@@ -21,14 +21,15 @@ from ._opencv import refused_array
 from ._own_arguments import not_a_size, path_that_is_none
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
+from ._refused_by_programs import refused_by_program
+from ._refused_inputs import refused_input
 from ._refused_tensors import refused_tensor
 from ._table_keys import computed_key, other_literal
 from ._wrong_kinds import wrong_kind
 
 _KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
 _BATCHES = re.compile(
-    r"(?:^|\.|_)(?:batch|row|sample|item|example|inputs?|features?|record|data|elem|entry|ex|x|"
-    r"b)\w*$"
+    r"(?:^|\.|_)(?:batch|row|sample|item|example|inputs?|features?|record|data|elem|entry|ex|x|b)\w*$"
 )
 _CONFIGS = re.compile(r"(?:^|\.|_)(?:cfg|conf|config|args|opts?|options|hparams|params|settings|hp|kwargs)\w*$")
 _UNPACK = re.compile(r"^(?:for )?(?P<names>[\w.*\[\]', ]+?)(?: = | in )(?P<value>.+)$")
@@ -300,8 +301,7 @@ def _printed_none(one: UncaughtException) -> Meaning | None:
     name = names[0] if len(names) == 1 else "a value that the line formats"
     return Meaning(
         f"{name} is None ({_at(one)})",
-        "The line formats it as a number. It was not computed before: no step or evaluation ran, or only rank 0 has "
-        "it.",
+        "The line formats it as a number. It was not computed: no step or evaluation ran, or only rank 0 has it.",
         (Fix("Set it before, or print it without a format.", ("print(value)",)),),
     )
 
@@ -317,8 +317,7 @@ def _of_itself(one: UncaughtException) -> Meaning | None:
         return Meaning(
             f"a check in the script's own code failed at {_at(one)}{said or f': {condition}'}",
             f'The script requires "{condition}", and it does not hold in this run. It is about the settings or the '
-            f"data "
-            "that it got, not about a GPU.",
+            "data that it got, not about a GPU.",
             (
                 Fix("Print the values in the condition, and correct where they come from."),
                 Fix("Read the lines before it: they show which option or file they come from."),
@@ -328,8 +327,7 @@ def _of_itself(one: UncaughtException) -> Meaning | None:
         return Meaning(
             f"the script's own code stopped the run at {_at(one)}: {one.message}",
             f"The script raises this {short} itself, when it gets something that it does not accept. It is not a "
-            f"fault of "
-            "a GPU or of the ranks' communication.",
+            "fault of a GPU or of the ranks' communication.",
             (
                 Fix("Change what the message names: an option, a name, a path or the data."),
                 Fix(
@@ -396,5 +394,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_array,
     lacks,
     other_end_gone,
+    refused_input,
+    refused_by_program,
 )
 _OF_OWN = (not_a_size, _none, _unpacked, used_up, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)
