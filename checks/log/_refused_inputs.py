@@ -253,7 +253,130 @@ _OF_PYTHON = (
             "expects (channels, length, classes), a file is cut, or the last batch is smaller.",
             (Fix("Print the shape, and leave one size open.", ("print(a.shape)", "a.reshape(-1, 4)")),)),
 )
-_ALL = (*_OF_LAYERS, *_OF_TABLES, *_OF_PYTHON)
+_SHAPES = Fix("Print the shapes before that line.", ("print(a.shape, b.shape)",))
+_OF_ARRAYS = (
+    Refusal("ValueError", r"all input arrays must have the same shape|all the input array dimensions except for the "
+            r"concatenation axis must match exactly",
+            "arrays of different shapes are joined{at}",
+            "Samples of different length, another number of columns in one file, or the last, smaller batch have "
+            "another shape. numpy joins only arrays that are equal in all other dimensions.",
+            (Fix("Print the shapes, and find the one that differs.", ("print({a.shape for a in arrays})",)),
+             Fix("Pad or cut them to one length, or join them along the dimension that differs.",
+                 ("np.concatenate(arrays, axis=0)",)))),
+    Refusal("ValueError", r"matmul: Input operand 1 has a mismatch in its core dimension \d.*\(size (?P<right>\d+) is "
+            r"different from (?P<left>\d+)\)|shapes \((?P<first>[\d,]+)\) and \((?P<second>[\d,]+)\) not aligned",
+            "two matrices cannot be multiplied: the inner sizes differ ({left}{first} and {right}{second}){at}",
+            "For a @ b, the last dimension of a must equal the last but one of b. One of them has to be transposed, or "
+            "comes from a model or a table with another number of features.", (_SHAPES,), of_code=True),
+    Refusal("ValueError", r"could not broadcast input array from shape \(?(?P<given>[\d, ]+)\)? into shape "
+            r"\(?(?P<place>[\d, ]+)",
+            "values of the shape {given} are written into a place of the shape {place}{at}",
+            "The array was made for another number of samples, steps or columns than what is written into it.",
+            (_SHAPES,)),
+    Refusal("IndexError", r"boolean index did not match (?:indexed array )?along (?:dimension|axis) \d+; (?:dimension|"
+            r"size of axis) is (?P<size>\d+) but (?:corresponding boolean dimension|size of corresponding boolean "
+            r"axis) is (?P<mask>\d+)",
+            "a mask of {mask} items selects from an array of {size}{at}",
+            "It was made from another array or split, or one of them was filtered in between.",
+            (Fix("Make the mask from the array itself.", ("a[a > 0]", "print(mask.shape, a.shape)")),)),
+    Refusal("IndexError", r"arrays used as indices must be of integer|only integers, slices \(`:`\), ellipsis|"
+            r"only integer (?:scalar )?arrays can be (?:used|converted)",
+            "an index is neither an integer nor a slice{at}",
+            "Divisions give floating point numbers, an empty list becomes an array of them, and a text or None is not "
+            "an index of an array.",
+            (Fix("Use // for divisions, and convert arrays of indices.", ("a[idx.astype(int)]", "print(repr(i))")),),
+            of_code=True),
+    Refusal("ValueError", r"^(?:high <= 0|low >= high|high is out of bounds|a must be greater than 0)",
+            "a random number is drawn from an empty range{at}",
+            "Its upper bound is not above the lower one, mostly because the list, the data set or the replay buffer "
+            "that gives it is empty, or shorter than a window or a batch.", (_EMPTY_LIST,)),
+    Refusal("ValueError", r"can only convert an array of size 1 to a Python scalar",
+            "an array with several values, or none, is used as one number{at}", "item() needs exactly one value.",
+            (Fix("Print its shape, and choose one value or an average.", ("print(a.shape)", "a.mean()", "a[0]")),)),
+    Refusal("ValueError", r"Object arrays cannot be loaded when allow_pickle=False",
+            "the .npy or .npz file has Python objects, which np.load does not read unless it is told to{at}",
+            "It was saved from a dict, a list of arrays of different sizes or a table with texts. Reading it runs "
+            "code that the file can contain.",
+            (Fix("If you trust the file, allow it.", ("np.load(path, allow_pickle=True)",)),
+             Fix("Save plain arrays instead.", ("np.savez(path, **arrays)",))), of_code=True),
+    Refusal("ValueError", r"Expected 2D array, got (?P<got>1D|scalar) array instead",
+            "scikit-learn expects a table, and gets one row or one column ({got}){at}",
+            "Its first dimension is the samples and its second the features.",
+            (Fix("Add the dimension.", ("x.reshape(-1, 1)  # one feature", "x.reshape(1, -1)  # one sample")),),
+            of_code=True),
+    Refusal("ValueError", r"y contains previously unseen labels: (?P<labels>.{1,100})|"
+            r"Found unknown categories (?P<categories>.{1,80}?) in column",
+            "the data has classes that were not there when the encoder was fitted: {labels}{categories}{at}",
+            "It was fitted on another part of the data (training only), or the spelling or the type differs (1 and "
+            "'1').", (Fix("Fit it on all classes, or map unknown ones to one of their own.",
+                          ("LabelEncoder().fit(all_labels)", "OneHotEncoder(handle_unknown='ignore')")),)),
+)
+_OF_CALLS = (
+    Refusal("RuntimeError", r"Expected input_lengths to have value at most (?P<most>\d+), but got value (?P<got>\d+)",
+            "the CTC loss got a length of {got} for outputs of {most} steps{at}",
+            "The lengths count the steps of the model's output. Those of its input are longer: convolutions and "
+            "pooling shorten it.",
+            (Fix("Compute them from the output.", ("torch.full((batch,), log_probs.size(0))", "lengths // stride")),),
+            of_code=True),
+    Refusal("TypeError", r"^(?P<call>\w+)\(\): argument '(?P<name>\w+)'(?: \(position \d+\))? must be Tensor, not "
+            r"(?P<kind>\w+)",
+            "{call}() got a {kind} as {name}, and takes a tensor{at}",
+            "A list was not made a tensor (a data set or a collate function that returns lists), or a model returned "
+            "several values or None.",
+            (Fix("Print its type, and convert it or take its part.",
+                 ("print(type(x))", "x = torch.as_tensor(x, device=device)", "x = out[0]")),), of_code=True),
+    Refusal("RuntimeError", r"Tensors must have same number of dimensions: got (?P<one>\d+) and (?P<other>\d+)",
+            "tensors with {one} and {other} dimensions are joined{at}",
+            "One of them lacks a dimension (one sample, squeeze, an index) or has one more.",
+            (Fix("Add it before.", ("print(a.shape, b.shape)", "b = b.unsqueeze(0)")),), of_code=True),
+    Refusal("TypeError", r"'(?P<kind>int|float)' object is not iterable|"
+            r"object of type '(?P<other>int|float)' has no len",
+            "a single number ({kind}{other}) is used as a list{at}",
+            "An option has one value where the code expects several, a function returns one number, or range() is "
+            "missing in `for i in n`.",
+            (Fix("Make a list of it, or write range().", ("for i in range(n): ...", "values = [value]")),),
+            of_code=True, own=True),
+    Refusal("TypeError", r"^expected string or bytes-like object|sequence item \d+: expected str instance",
+            "a value that is no text is used as one{at}",
+            "Tables have NaN for empty cells and numbers for numeric columns, and a missing field of a JSON file is "
+            "None.",
+            (Fix("Convert the texts where they are read.",
+                 ("df['text'] = df['text'].fillna('').astype(str)", "' '.join(map(str, items))")),), own=True),
+    Refusal("TypeError", r"^'float' object cannot be interpreted as an integer",
+            "a number with a decimal point is used as a count{at}",
+            "/ gives such a number, also if the result is whole. 1e3 in a config file is one, too.",
+            (Fix("Use // or int().", ("range(n // batch_size)", "int(value)")),), of_code=True, own=True),
+    Refusal("FileNotFoundError", r"^Dataset not found: (?P<split>\S+) \((?P<folder>[^)]+)\)",
+            "fairseq does not find the split {split} in the folder {folder}{at}",
+            "It looks for SPLIT.SOURCE-TARGET.SOURCE.bin, made by fairseq-preprocess. The folder, the languages or "
+            "their order are others, or the data was not prepared.",
+            (Fix("Compare the names.", ("ls DATA_BIN", "fairseq-train DATA_BIN --source-lang de --target-lang en")),),
+            of_code=True),
+    Refusal("DGLError", r"There are 0-in-degree nodes in the graph",
+            "some nodes of the graph have no incoming edge, and DGL's layer refuses them{at}",
+            "Their output would be zero.",
+            (Fix("Add an edge from each node to itself.", ("g = dgl.add_self_loop(g)",)),)),
+    Refusal("DGLError", r"Device API (?P<name>\w+) is not enabled",
+            "the installed DGL has no support for {name}{at}", "It is the build for CPUs.",
+            (Fix("Install the build for the CUDA version of torch.",
+                 ("python -c 'import torch; print(torch.__version__, torch.version.cuda)'", "pip uninstall dgl")),),
+            of_code=True),
+    Refusal("ImportError", r"'(?P<name>\w+)' requires (?:either )?'(?P<package>pyg-lib|torch-\w+)'",
+            "{name} of PyTorch Geometric needs the package {package}, which is not installed{at}",
+            "Its compiled parts are packages of their own, built for one version of torch and CUDA.",
+            (Fix("Install the build for the installed torch.",
+                 ("python -c 'import torch; print(torch.__version__, torch.version.cuda)'",
+                  "pip install pyg_lib torch_sparse torch_scatter -f https://data.pyg.org/whl/torch-X+cuY.html")),),
+            of_code=True),
+    Refusal("EOFError ValueError", r"Source and reference streams have different lengths|^Hypothesis is empty|"
+            r"The number of hypotheses and their reference\(s\) should be the same",
+            "the texts that are compared do not belong together: other numbers of lines, or an empty one{at}",
+            "The model wrote no text for a sample, lines were lost or split (a line break in a text), or the reference "
+            "is of another part of the data.",
+            (Fix("Count the lines, and look for empty ones.", ("wc -l HYPOTHESES REFERENCES",
+                                                               "grep -nc '^ *$' HYPOTHESES")),)),
+)
+_ALL = (*_OF_LAYERS, *_OF_TABLES, *_OF_PYTHON, *_OF_ARRAYS, *_OF_CALLS)
 # fmt: on
 
 
