@@ -104,39 +104,36 @@ def _of_script(raised: UncaughtException | None) -> bool:
     return raised is None or not raised.packages or not raised.packages[-1]
 
 
+def _of_class(module: str, name: str) -> Meaning:
+    whole = shell("{:name}.{:name}.{:name}(...)", module, module, name)
+    return Meaning(
+        f"the module {module} has no {name}: the class {module}.{module} has it",
+        f"After `import {module}`, {module} is the module.",
+        (Fix("Name the class too.", (whole, shell("from {:name} import {:name}", module, module))),),
+    )
+
+
+def _never_had(module: str, name: str, raised: UncaughtException | None) -> Meaning:
+    place = raised.place if raised and raised.place else "the script"
+    shown = shell("python -c 'import {:name} as m; print(m.__file__, dir(m))'", module)
+    return Meaning(
+        f"Python's module {module} has no {name}, and {place} uses it",
+        f"The name is of another module or package, or misspelled, or only a newer Python has it. Or a file "
+        f"{module}.py of the project hides Python's module.",
+        (Fix("See which file is imported, and what it has.", (shown,)),),
+    )
+
+
 def explain_shadowed(module: str, name: str, raised: UncaughtException | None) -> Meaning | None:
     """Explain a name that one of Python's own modules certainly has, or never had; None for any other module."""
     if (module, name) == ("distutils", "version"):
         return _DISTUTILS
     if name in _OF_CLASS.get(module, "").split():
-        return Meaning(
-            f"the module {module} has no {name}: the class {module}.{module} has it",
-            f"After `import {module}`, {module} is the module.",
-            (
-                Fix(
-                    "Name the class too.",
-                    (
-                        shell("{:name}.{:name}.{:name}(...)", module, module, name),
-                        shell("from {:name} import {:name}", module, module),
-                    ),
-                ),
-            ),
-        )
+        return _of_class(module, name)
     if module not in _CERTAIN or is_removed(module, name):
         return None
     if name not in _CERTAIN[module].split() and _of_script(raised):
-        return Meaning(
-            f"Python's module {module} has no {name}, and {raised.place if raised and raised.place else 'the script'} "
-            "uses it",
-            f"The name is of another module or package, or misspelled, or only a newer Python has it. Or a file "
-            f"{module}.py of the project hides Python's module.",
-            (
-                Fix(
-                    "See which file is imported, and what it has.",
-                    (shell("python -c 'import {:name} as m; print(m.__file__, dir(m))'", module),),
-                ),
-            ),
-        )
+        return _never_had(module, name, raised)
     return Meaning(
         f"a file or folder named {module} is probably imported in place of Python's own module {module}: it has no "
         f"{name}",

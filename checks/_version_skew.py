@@ -13,12 +13,14 @@ from functools import cache
 
 from . import _version_changes as first
 from . import _version_changes_2026 as later
+from . import _version_changes_data as of_data
 from . import _version_changes_megatron as of_megatron
 from . import _version_changes_trainers as of_trainers
 from ._version_changes import PASSED, USED_BY
 
-CHANGES, MODELS = f"{first.CHANGES}{later.CHANGES}{of_trainers.CHANGES}", f"{first.MODELS}{later.MODELS}"
-PAGES = {**first.PAGES, **later.PAGES, **of_megatron.PAGES, **of_trainers.PAGES}
+CHANGES = f"{first.CHANGES}{later.CHANGES}{of_trainers.CHANGES}{of_data.CHANGES}"
+MODELS = f"{first.MODELS}{later.MODELS}"
+PAGES = {**first.PAGES, **later.PAGES, **of_megatron.PAGES, **of_trainers.PAGES, **of_data.PAGES}
 
 # Packages whose name on PyPI is not the name of their module.
 # fmt: off
@@ -171,7 +173,7 @@ def compiled_by(module: str) -> str | None:
 
 def month(package: str, release: str) -> str:
     """Return "trl 0.16 (2025-03)", or without the month if it is not known."""
-    tables = (first.RELEASED, later.RELEASED, of_megatron.RELEASED, of_trainers.RELEASED)
+    tables = (first.RELEASED, later.RELEASED, of_megatron.RELEASED, of_trainers.RELEASED, of_data.RELEASED)
     words = " ".join(table.get(package, "") for table in tables).split()
     when = dict(zip(words[::2], words[1::2], strict=True)).get(release)
     return f"{distribution(package)} {release}{f' ({when})' if when else ''}"

@@ -16,6 +16,7 @@ from mgpu.engine import root_cause
 from mgpu.readers.log import read
 
 tables: Any = importlib.import_module("mgpu.checks._version_changes")
+of_data: Any = importlib.import_module("mgpu.checks._version_changes_data")
 of_megatron: Any = importlib.import_module("mgpu.checks._version_changes_megatron")
 later: Any = importlib.import_module("mgpu.checks._version_changes_2026")
 of_trainers: Any = importlib.import_module("mgpu.checks._version_changes_trainers")
@@ -50,7 +51,7 @@ def test_every_line_of_the_tables_is_well_formed() -> None:
             and sign in "+-"
             and items
         ), line
-    for line in f"{tables.CHANGES}{later.CHANGES}{of_trainers.CHANGES}".split("\n"):
+    for line in f"{tables.CHANGES}{later.CHANGES}{of_trainers.CHANGES}{of_data.CHANGES}".split("\n"):
         if not line:
             continue
         package, release, sign, *items = line.split()
@@ -61,7 +62,9 @@ def test_every_line_of_the_tables_is_well_formed() -> None:
         if not line:
             continue
         assert re.fullmatch(r"\d\.\d+( \w+)+", line), line
-    for words in (one for table in (tables, later, of_megatron, of_trainers) for one in table.RELEASED.values()):
+    for words in (
+        one for table in (tables, later, of_megatron, of_trainers, of_data) for one in table.RELEASED.values()
+    ):
         assert re.fullmatch(r"(?:\d+\.\d+(?:\.\d+)? 20\d\d-\d\d ?)+", words)
     assert len(list(skew._changes())) > 450
 

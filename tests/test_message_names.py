@@ -94,4 +94,4 @@ def test_commands_start_the_script_of_the_log(tmp_path: Path) -> None:
         path.write_text("Traceback (most recent call last):\n" + "".join(frames).format(name) + error)
         found = run.examine(Request(log=(str(path),)))
         commands = [c for o in found.outcomes if o.problem for fix in o.problem.fixes for c in fix.commands]
-        assert f"CUDA_LAUNCH_BLOCKING=1 mgpu launch {started}" in commands
+        assert f"CUDA_LAUNCH_BLOCKING=1 python {started}" in commands

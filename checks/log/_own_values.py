@@ -21,6 +21,8 @@ from ._opencv import refused_array
 from ._own_arguments import not_a_size, path_that_is_none
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
+from ._refused_by_programs import refused_by_program
+from ._refused_inputs import refused_input
 from ._refused_tensors import refused_tensor
 from ._repeated_arguments import given_twice
 from ._table_keys import computed_key, other_literal
@@ -30,8 +32,7 @@ from ._wrong_kinds import wrong_kind
 
 _KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
 _BATCHES = re.compile(
-    r"(?:^|\.|_)(?:batch|row|sample|item|example|inputs?|features?|record|data|elem|entry|ex|x|"
-    r"b)\w*$"
+    r"(?:^|\.|_)(?:batch|row|sample|item|example|inputs?|features?|record|data|elem|entry|ex|x|b)\w*$"
 )
 _CONFIGS = re.compile(r"(?:^|\.|_)(?:cfg|conf|config|args|opts?|options|hparams|params|settings|hp|kwargs)\w*$")
 _UNPACK = re.compile(r"^(?:for )?(?P<names>[\w.*\[\]', ]+?)(?: = | in )(?P<value>.+)$")
@@ -269,8 +270,7 @@ def _printed_none(one: UncaughtException) -> Meaning | None:
     name = names[0] if len(names) == 1 else "a value that the line formats"
     return Meaning(
         f"{name} is None ({_at(one)})",
-        "The line formats it as a number. It was not computed before: no step or evaluation ran, or only rank 0 has "
-        "it.",
+        "The line formats it as a number. It was not computed: no step or evaluation ran, or only rank 0 has it.",
         (Fix("Set it before, or print it without a format.", ("print(value)",)),),
     )
 
@@ -385,6 +385,8 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     missing_in_config,
     lacks,
     other_end_gone,
+    refused_input,
+    refused_by_program,
     without_file,
 )
 _OF_OWN = (

@@ -56,6 +56,18 @@ ATTENTION = (
 _TYPES = ('Traceback (most recent call last):\n  File "/x/train.py", line 91, in main\n    y = a @ b\n'
           "RuntimeError: {message}")
 TYPES = (
+    Case(every(said("expected scalar type Long"),
+               ends_within(r"torch/nn/functional\.py in (?:cross_entropy|nll_loss|embedding|one_hot)$", 1)),
+         "labels or ids are no integers of 64 bits (Long), which the function needs",
+         "Class numbers and token ids are indices. A table or numpy gives floats or int32, and a loss like MSE needs "
+         "floats, so the same labels do not fit both.",
+         (Fix("Convert them.", ("y = y.long()",)),
+          Fix("If the labels are numbers to predict, or several classes at once, use another loss.",
+              ("nn.MSELoss()", "nn.BCEWithLogitsLoss()"))),
+         'Traceback (most recent call last):\n  File "/x/train.py", line 91, in main\n    loss = ce(out, y)\n'
+         '  File "/x/site-packages/torch/nn/functional.py", line 3053, in cross_entropy\n'
+         "    return torch._C._nn.cross_entropy_loss(\nRuntimeError: expected scalar type Long but found Float",
+         "https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html"),
     Case(every(said(r"dtype, but got:? .*\b(?:Long|Int|long|int|Bool|bool)\b|found (?:Long|Int)\b"),
                never(said("expected scalar type Long"))),
          "one of two tensors holds integers, and the other floating point numbers",

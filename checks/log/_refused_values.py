@@ -11,6 +11,8 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 from mgpu.text import listed
 
+from ._refused_inputs import refused_input
+
 _REMAINDER = re.compile(r"\b(?P<value>\d{1,12}) ?% ?(?P<by>\d{1,6}) ?!= ?0\b")
 _NEEDS_CUDA = re.compile(
     r"(?i:requires?) (?:(?P<gpu>\w{2,20}) and )?(?P<what>CUDA|cuBLAS\w*|cuDNN) ?(?:>=|≥) ?(?P<version>\d[\d.]*\d)"
@@ -146,7 +148,13 @@ def _features(one: UncaughtException, who: str) -> Meaning | None:
     )
 
 
-_KINDS: tuple[Callable[[UncaughtException, str], Meaning | None], ...] = (_remainder, _cuda, _mesh, _features)
+def _data(one: UncaughtException, who: str) -> Meaning | None:
+    """Explain what is about the data that a package gets, and not about its settings."""
+    meant = refused_input(one)
+    return Meaning(meant.title, meant.why, meant.fixes) if meant else None
+
+
+_KINDS: tuple[Callable[[UncaughtException, str], Meaning | None], ...] = (_remainder, _cuda, _mesh, _features, _data)
 
 
 def explain(one: UncaughtException, who: str) -> Meaning | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
@@ -11,11 +12,34 @@ from mgpu.snapshot import UncaughtException
 
 from .. import _version_skew as skew
 
+_READS = re.compile(r"\b(?:eval|exec|literal_eval|compile|parse|query)\(")
+
+
+def _of_text(message: str, raised: UncaughtException) -> Meaning:
+    """Explain a syntax error in a text that eval(), exec() or ast.literal_eval() reads."""
+    shown = f': "{raised.code}"' if raised.code and raised.code != raised.own_code else ""
+    at = "" if not raised.place or raised.place.startswith("<") else f" ({raised.place})"
+    line = raised.own_lines[0] if raised.own_lines else None
+    called = f' The line that reads it is "{line}".' if line and line != raised.code else ""
+    return Meaning(
+        f"a text that the program reads as Python code is none{shown}{at}",
+        f"It gives it to eval(), exec() or ast.literal_eval(): {message}.{called} The text comes from an option, a "
+        "file or the answer of a model, and is empty, cut, or of another form (JSON has true and null).",
+        (
+            Fix("Print the text before that line, with its quotes.", ("print(repr(text))",)),
+            Fix("Read JSON as JSON, and skip what cannot be read.", ("json.loads(text)",)),
+        ),
+    )
+
 
 def where_syntax_fails(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Return a meaning with the place; None if the log does not have the lines above the message."""
     if raised is None or not raised.frames:
         return None
+    if raised.frames[-1].startswith("<"):  # it has no file
+        return _of_text(groups["message"], raised)
+    if not raised.frames[-1].endswith(" in ?"):  # the line that says where is not a frame: File "<string>", line 1
+        return _of_text(groups["message"], raised) if _READS.search(raised.own_code or "") else None
     line = f' The line is "{raised.code}".' if raised.code else ""
     package = raised.packages[-1] if raised.packages else ""
     if package:

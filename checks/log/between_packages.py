@@ -14,6 +14,8 @@ from .. import _version_skew as skew
 from ._functions_as_values import FUNCTIONS
 from ._messages import NO_TRACEBACK, short_name, whole_message
 from ._missing_settings import missing_in_config
+from ._refused_by_programs import refused_by_program
+from ._refused_inputs import refused_input
 from .exceptions import in_handler, unknown_exceptions
 
 # What Python says if a caller was written for another version of what it calls. Objects of Python's own types are wrong
@@ -94,6 +96,8 @@ def log_packages_do_not_fit(log: Log) -> Answer:
         short = short_name(one.type)
         if one.signatures or short not in _TYPES or not _DO_NOT_FIT.search(one.message) or in_handler(one):
             continue
+        if known := refused_input(one) or refused_by_program(one):
+            return _problem(one, known.title, known.fixes, known.why)
         if packages := _raised_in_package(one):
             return _between(one, packages)
         if meant := _name_of_a_package(one):

@@ -106,8 +106,9 @@ ROWS = (
         "https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/flash_api.cpp"),
     Row("log_tensors_on_several_devices", "root", "script",
         r"Expected all tensors to be on the same device|[Ee]xpected self and \w+ to be on the same device|"
-        r"Query/Key/Value should be on the same device|indices "
-        r"should be either on cpu or on the same device|"
+        r"Query/Key/Value should be on the same device|indices should be either on cpu or on the same device|"
+        r"expected device (?!meta)\w\S* but got device (?!meta)\w|"
+        r"[Ee]xpected object of (?:device|backend) (?:type )?(?:cuda|CUDA|cpu|CPU) but got (?:device|backend)|"
         r"Input type \([^)]+\) and weight type \([^)]+\) should be the same|"
         r"Input, output and indices must be on the current device|arguments are located on different GPUs|"
         r"[Ii]nput and (?:\w+ )?(?:parameter|hidden|weight) tensors are not at the same device|"
@@ -117,6 +118,9 @@ ROWS = (
          "the same",
          "RuntimeError: indices should be either on cpu or on the same device as the indexed tensor (cuda:0)",
          "RuntimeError: Input, output and indices must be on the current device",
+         "RuntimeError: expected device cuda:0 but got device cpu",
+         "RuntimeError: Expected object of backend CPU but got backend CUDA for argument #4 'mat1'",
+         "RuntimeError: Expected object of device type cuda but got device type cpu for argument #3 'index'",
          "RuntimeError: arguments are located on different GPUs at /pytorch/aten/src/THC/generic/THCTensorIndex.cu:400",
          "RuntimeError: Input and parameter tensors are not at the same device, found input tensor at cpu and "
          "parameter tensor at cuda:0"),

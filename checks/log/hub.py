@@ -334,6 +334,15 @@ ROWS = (
         Fix("Install them, and check which files exist.", ("pip install sentencepiece tiktoken protobuf",
                                                            "ls MODEL")),
         "https://huggingface.co/docs/transformers/main_classes/tokenizer"),
+    Row("log_nltk_data_missing", "root", "library", r"^\s*Resource '?(?P<name>[\w/.-]+?)'? not found\.",
+        ("  Resource punkt not found.", "  Resource 'tokenizers/punkt/english.pickle' not found.  Please use the NLTK"),
+        "NLTK's data {name} is not on this machine",
+        "NLTK downloads its data once, into nltk_data of the home folder. A compute node without internet cannot, and "
+        "another home folder or container does not have it. punkt_tab is the form of punkt that newer releases need.",
+        Fix("Download it on a machine with internet, and show NLTK the folder.",
+            ("python -m nltk.downloader -d ~/nltk_data punkt punkt_tab stopwords wordnet",
+             "export NLTK_DATA=$HOME/nltk_data")),
+        "https://www.nltk.org/data.html"),
 )
 # fmt: on
 

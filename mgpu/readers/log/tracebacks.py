@@ -298,7 +298,6 @@ class Tracebacks:
             return
         of_assert = one.code.startswith("assert ") and ends["type"] == "AssertionError"  # Python shows nothing more
         text = ends["message"] or (one.code if of_assert else "")
-        message = shown_message(text)
         prefix = line.whole[: len(line.whole) - len(line.text)]
         of_text = line.text == line.whole  # a rank in such a line is part of its message
         known = key if isinstance(key, int) else None
@@ -306,7 +305,7 @@ class Tracebacks:
         cause, signatures, direct = self._began_with(key) or (one.cause, (), False)
         found = UncaughtException(
             ends["type"] or "Exception",
-            message,
+            shown_message(text),
             self.file,
             number,
             rank,

@@ -1,0 +1,166 @@
+"""What do environments of gym, tokenizers, a display and other things outside of the model miss on this machine?
+
+One entry for one message, as in `_refused_inputs.py`. Texts for `exceptions.py`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Fix
+from mgpu.snapshot import UncaughtException
+
+from ._own_objects import Meaning
+from ._refused_inputs import Refusal
+
+# fmt: off
+_LIST_GAMES = Fix("List those that are registered, after the imports of the script.",
+                  ("python -c 'import gymnasium as gym; gym.pprint_registry()'",
+                   "pip list | grep -iE 'gym|ale|mujoco'"))
+_HEADLESS = (
+    Fix("Draw into files instead of a window.",
+        ("export MPLBACKEND=Agg", "plt.savefig('plot.png')", "gym.make(NAME, render_mode='rgb_array')")),
+    Fix("Or give the program a virtual display, or render with the GPU.",
+        ("xvfb-run -a python train.py", "export MUJOCO_GL=egl")),
+)
+_OF_GAMES = (
+    Refusal("NameNotFound NamespaceNotFound VersionNotFound UnregisteredEnv DeprecatedEnv Error",
+            r"(?:Environment|Namespace|No registered env with id:?|Environment version) `?(?P<name>[\w/:.-]+?)`?"
+            r"(?:$|\. | (?:not found|doesn't exist|is deprecated|for environment))",
+            "gym has no environment {name} here{at}",
+            "Nothing that this process has imported registers that name. Its package is not installed or not imported, "
+            "or its release has other names and versions (Atari games are ALE/NAME-v5, MuJoCo -v4 and -v5), or the "
+            "script's own environment is registered by a module that is imported later.",
+            (_LIST_GAMES,
+             Fix("Install and import the package that has it.",
+                 ('pip install "gymnasium[atari,mujoco]"', "import ale_py; gym.register_envs(ale_py)"))),
+            of_code=True),
+    Refusal("Error", r"[Uu]nable to find the game \"?(?P<name>\w+)|Game not found: \"?(?P<other>\w+)|"
+            r"(?:does not provide|no longer distributes) ROMs",
+            "the file of the Atari game {name}{other} (its ROM) is not installed{at}",
+            "The emulator and the games are separate. Newer releases of ale-py bring the games, older ones need them "
+            "installed after the license is accepted.",
+            (Fix("Install them.", ("pip install --upgrade ale-py",
+                                   'pip install "gymnasium[atari,accept-rom-license]"')),), of_code=True),
+    Refusal("DependencyNotInstalled", r"^(?:No module named )?'?(?P<name>[\w.-]+)",
+            "an environment of gym needs a package that is not installed: {name}{at}",
+            "gym installs only its core. Each family of environments has packages of its own.",
+            (Fix("Install the family's packages.",
+                 ('pip install "gymnasium[mujoco]"', 'pip install "gymnasium[box2d,classic-control,atari]"')),),
+            of_code=True),
+    Refusal("ValueError AssertionError", r"Unexpected observation shape (?P<got>\([\d, ]*\)) for (?P<kind>\w+) "
+            r"environment, please use (?P<wanted>\([\d, ]*\))",
+            "the policy gets an observation of the shape {got}, and was made for {wanted}{at}",
+            "It comes from another environment than the one that the model was trained with or saved from: other "
+            "wrappers, a flattened or stacked observation, or a state with more entries.",
+            (Fix("Compare the spaces, and use the same wrappers in training and evaluation.",
+                 ("print(model.observation_space, env.observation_space, env.reset()[0].shape)",)),)),
+)
+_OF_DISPLAYS = (
+    Refusal("NoSuchDisplayException TclError ImportError error DisplayNameError DisplayConnectionError Error",
+            r"Cannot connect to \"(?P<name>[^\"]*)\"|no display name and no \$DISPLAY|couldn't connect to display|"
+            r"[Cc]annot load backend '\w+' which requires|No available video device|Can't connect to display|"
+            r"Failed to (?:open|connect to) (?:the )?(?:X )?[Dd]isplay",
+            "a window is to be opened on a machine without a display{at}",
+            "A node of a cluster, a container and an SSH session have no screen. Plots and rendered environments ask "
+            "for one unless they are told to draw into memory.", _HEADLESS, of_code=True),
+    Refusal("UnicodeEncodeError", r"'(?P<codec>ascii|latin-1|charmap|cp1252|gbk)' codec can't encode",
+            "a text has characters that the output's encoding ({codec}) does not have{at}",
+            "print() and open() use the encoding of the locale. In batch jobs and containers without one (LANG=C), it "
+            "is ASCII.",
+            (Fix("Set UTF-8 before Python starts.", ("export PYTHONUTF8=1", "export LANG=C.UTF-8 LC_ALL=C.UTF-8")),
+             Fix("Name the encoding of files.", ("open(path, 'w', encoding='utf-8')",))), of_code=True),
+)
+_OF_TEXTS = (
+    Refusal("OSError ValueError", r"\[E(?:050|941)\] Can't find model '(?P<name>[\w./-]+)'",
+            "spaCy's model {name} is not installed in this environment{at}",
+            "Models are Python packages of their own. Short names (en, de) do not exist since spaCy 3.",
+            (Fix("Install it.", ("python -m spacy download en_core_web_sm",)),), of_code=True),
+    Refusal("KeyError", r"(?:Key|[Ww]ord) '?(?P<name>[^'\"]{1,60}?)'? not (?:present|in vocabulary)",
+            "the word vectors have no word {name}{at}",
+            "It is not in the texts that they were trained with, is too rare (min_count), or is written in another "
+            "way: capital letters, other tokens, an id instead of a word.",
+            (Fix("Skip such words, or use a vector of zeros for them.",
+                 ("v = wv[word] if word in wv else np.zeros(wv.vector_size)",)),)),
+    Refusal("Exception OSError", r"^No such file or directory \(os error 2\)",
+            "a tokenizer's file does not exist{at}",
+            "The tokenizers package (Rust) opened a path that is not there, or whose folder is not: tokenizer.json, "
+            "vocab.txt, merges.txt or the texts to train on.",
+            (Fix("Print the path, and look from the folder that the run starts in.", ("pwd", "ls -l PATH")),
+             Fix("Make the folder before you save.", ("os.makedirs(folder, exist_ok=True)",)))),
+    Refusal("OSError RuntimeError", r"Not found: \"?(?P<name>[^\"]{0,200})\"?: No such file or directory Error #2",
+            "SentencePiece's model does not exist: {name}{at}",
+            "The path is relative to another folder, or the file was not downloaded or trained on this machine.",
+            (Fix("Look from the folder that the run starts in.", ("pwd", "ls -l PATH")),)),
+    Refusal("ArgumentError", r"Python argument types in\s+rdkit\.[\w.]+\((?:[^()]*\b)?NoneType",
+            "RDKit got None instead of a molecule{at}",
+            "MolFromSmiles() and the readers of files return None for what they cannot read. They print the reason "
+            "above.",
+            (Fix("Skip such molecules, and print which they are.",
+                 ("mol = Chem.MolFromSmiles(smiles)", "if mol is None: continue")),)),
+)
+_OF_SERVICES = (
+    Refusal("OpenAIError AuthenticationError AnthropicError APIError", r"(?:api_key client option must be set|"
+            r"[Nn]o API key provided|Could not resolve authentication method|Did not find \w*api_key)",
+            "the program calls a model's API, and no key for it is set{at}",
+            "The client reads it from the environment. Batch jobs, containers and sudo do not have the variables of "
+            "your shell.",
+            (Fix("Set it where the job starts.", ("export OPENAI_API_KEY=...", "sbatch --export=ALL job.sh")),),
+            of_code=True),
+    Refusal("RateLimitError", r"insufficient_quota|exceeded your current quota|credit balance is too low",
+            "the account of the model's API has no credit left{at}",
+            "The service refuses every request until there is credit or another month begins. Waiting and repeating "
+            "does not help.",
+            (Fix("Add credit, or use the key of another project."),
+             Fix("Let the program save what it has, so that it can continue from there."))),
+)
+_ALL = (*_OF_GAMES, *_OF_DISPLAYS, *_OF_TEXTS, *_OF_SERVICES)
+# fmt: on
+
+
+_VALUES = re.compile(r"(?P<few>not enough|too many) values to unpack \(expected (?P<wanted>\d)(?:, got (?P<got>\d))?")
+_CALLS = re.compile(r"\.(?P<call>step|reset)\(")
+_RETURNS = {
+    "step": ((5, "observation, reward, terminated, truncated, info"), (4, "observation, reward, done, info")),
+    "reset": ((2, "observation, info"), (1, "observation")),
+}
+
+
+def _other_api(one: UncaughtException) -> Meaning | None:
+    """Explain reset() or step() of an environment that returns what another release of gym returns."""
+    found = _VALUES.match(one.message)
+    code = one.code or ""
+    call = _CALLS.search(code)
+    wanted = int(found["wanted"]) if found else 0
+    if not found or not call or "=" not in code[: call.start()]:
+        return None
+    new, old = _RETURNS[call["call"]]
+    if wanted not in (new[0], old[0]):
+        return None
+    expected, returned = (new, old) if wanted == new[0] else (old, new)
+    at = f" ({one.place})" if one.place else ""
+    release = "gym before 0.26" if expected == old else "gymnasium, and gym since 0.26"
+    return Meaning(
+        f"{call['call']}() of the environment does not return {expected[0]} values, as the line expects{at}",
+        f"The script is written for {release}: {expected[1]}. The environment, or a wrapper around it, probably "
+        f"returns what the other releases do: {returned[1]}.",
+        (
+            Fix("Look at which releases are installed.", ("pip list | grep -iE 'gym|stable|ale|mujoco'",)),
+            Fix(
+                "Change the line.",
+                (f"{returned[1]} = env.{call['call']}({'action' if call['call'] == 'step' else ''})",),
+            ),
+            Fix(
+                "Or wrap an old environment.",
+                ("gymnasium.make(NAME, apply_api_compatibility=True)", 'pip install "shimmy[gym-v21]"'),
+            ),
+        ),
+    )
+
+
+def refused_by_program(one: UncaughtException) -> Meaning | None:
+    """Return what is missing on this machine; None if no entry has the message."""
+    text = "\n".join(filter(None, (one.message, one.more)))
+    if api := _other_api(one):
+        return api
+    return next((meant for known in _ALL if (meant := known.read(one, text))), None)
