@@ -30,7 +30,7 @@ NO_NVML = (
     "/x/torch/cuda/__init__.py:654: UserWarning: Can't initialize NVML\n  warnings.warn(\"Can't initialize NVML\")\n"
 )
 WITHOUT = "The installed version of bitsandbytes was compiled without GPU support. 8-bit optimizers are unavailable.\n"
-OUTPUT = "".join(f"sentence {n}: the cat sat\n" for n in range(20))
+OUTPUT = "".join(f"sentence {n}: the cat sat\n" for n in range(30))
 BY_SIGNAL = "[2026-11-21T10:12:01.229] error: *** JOB 77 ON g5 CANCELLED AT 2026-11-21T10:12:01 DUE to SIGNAL {} ***\n"
 NO_GPU = "RuntimeError: No CUDA GPUs are available\n"
 

@@ -34,6 +34,7 @@
   item taken of something that has none?
 * trainer_options, parallel_options: did Trainer, from_pretrained or accelerate refuse an option or a combination?
 * preference_training, fine_tuners, lightning_runs: did trl, LlamaFactory, ms-swift, Unsloth or Lightning refuse one?
+* system_parts: is a display, a decoder, data of a language or a GPU library of TensorFlow missing?
 * autograd, saved_files: did autograd or mixed precision refuse the script's step, and can files be read and written?
 * collectives: did torch refuse the arguments of a collective or of a process group?
 * nccl, nccl_calls, nccl_setup, nccl_tests, rdma: what did NCCL and InfiniBand say?
@@ -71,7 +72,8 @@ ORDER: tuple[str, ...] = (
     "windows", "gpu_code", "inference", "inference_setup", "ray_cluster", "rollouts", "ray_setup", "reinforcement",
     "verl_settings", "lightning", "more_trainers", "config_files", "versions", "models", "pretrained", "adapters",
     "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling", "kernels", "building",
-    "generated_code", "hub", "data", "paths", "dataset_library", "streams_and_trackers", "wrapping", "sharding",
+    "generated_code", "hub", "data", "system_parts", "paths", "dataset_library", "streams_and_trackers", "wrapping",
+    "sharding",
     "model_placement", "assertions", "mesh", "dtensors", "training", "trainer", "trainer_options", "parallel_options",
     "preference_training", "fine_tuners", "lightning_runs", "zero", "deepspeed_runs", "deepspeed_checks",
     "megatron_runs", "megatron_setup", "optimizing", "recomputation", "precision", "tensors", "indexing", "autograd",
