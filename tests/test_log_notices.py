@@ -30,7 +30,7 @@ NO_NVML = (
     "/x/torch/cuda/__init__.py:654: UserWarning: Can't initialize NVML\n  warnings.warn(\"Can't initialize NVML\")\n"
 )
 WITHOUT = "The installed version of bitsandbytes was compiled without GPU support. 8-bit optimizers are unavailable.\n"
-OUTPUT = "".join(f"sentence {n}: the cat sat\n" for n in range(20))
+OUTPUT = "".join(f"sentence {n}: the cat sat\n" for n in range(30))
 BY_SIGNAL = "[2026-11-21T10:12:01.229] error: *** JOB 77 ON g5 CANCELLED AT 2026-11-21T10:12:01 DUE to SIGNAL {} ***\n"
 NO_GPU = "RuntimeError: No CUDA GPUs are available\n"
 
@@ -39,6 +39,32 @@ NO_GPU = "RuntimeError: No CUDA GPUs are available\n"
 def test_a_notice_after_which_more_was_printed_is_no_cause(text: str, tmp_path: Path) -> None:
     assert cause(text, tmp_path) is None
     assert cause(text + "srun: error: n1: task 0: Exited with exit code 1\n", tmp_path) is not None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[W socket.cpp:663] [c10d] The client socket has failed to connect to [kubernetes.docker.internal]:29500 "
+        "(system error: 10049 - The requested address is not valid in its context.).",
+        "[W socket.cpp:764] [c10d] The IPv6 network addresses of (node1, 29566) cannot be retrieved (gai error: -2).",
+        "[rank0]:[W socket.cpp:601] [c10d] The client socket has failed to connect to [node1]:29500 (errno: 111 - "
+        "Connection refused).",
+        "[2026-11-21 10:12:01] [WARNING] Unable to find latest file at out/latest, if trying to load latest checkpoint "
+        "please ensure this file exists or pass an explicit checkpoint tag when loading a checkpoint.",
+        "node1:1:2 [0] NCCL INFO NET/OFI Selected Provider is tcp (found 1 nics)",
+        "libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so'",
+        "Warning: Lock file exists in build directory: '/home/u/.cache/torch_extensions/x/lock'",
+        "job.sh: line 4: nvidia-smi: command not found",
+        "job.sh: line 9: /opt/conda/etc/profile.d/conda.sh: No such file or directory",
+        "srun: Job step creation temporarily disabled, retrying (Requested nodes are busy)",
+    ],
+)
+def test_a_warning_is_the_cause_only_at_the_end_or_of_a_failure(line: str, tmp_path: Path) -> None:
+    start = "".join(f"preparing part {n} of it\n" for n in range(5))
+    assert cause(f"{start}{line}\n{OUTPUT}", tmp_path) is None
+    assert cause(f"{start}{line}\n", tmp_path) is not None
+    failed = cause(f"{start}{line}\n{OUTPUT}RuntimeError: no such split\n", tmp_path)
+    assert failed is not None
 
 
 def test_a_notice_at_the_end_is_the_cause(tmp_path: Path) -> None:

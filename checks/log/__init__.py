@@ -37,6 +37,7 @@
   item taken of something that has none?
 * trainer_options, parallel_options: did Trainer, from_pretrained or accelerate refuse an option or a combination?
 * preference_training, fine_tuners, lightning_runs: did trl, LlamaFactory, ms-swift, Unsloth or Lightning refuse one?
+* system_parts: is data of a language or a GPU library of TensorFlow missing, or the output not UTF-8?
 * autograd, saved_files: did autograd or mixed precision refuse the script's step, and can files be read and written?
 * collectives: did torch refuse the arguments of a collective or of a process group?
 * nccl, nccl_calls, nccl_setup, nccl_tests, rdma: what did NCCL and InfiniBand say?
@@ -71,19 +72,17 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 ORDER: tuple[str, ...] = (
     "noise", "circumstances", "versions_shown", "scheduler", "job_start", "slurm_steps", "around_the_job",
     "kubernetes", "containers", "container_setup", "ends", "host_memory", "xids", "started_twice", "gpu_memory",
-    "cuda", "cuda_calls", "amd", "ascend",
-    "windows", "gpu_code", "inference", "inference_setup", "ray_cluster", "rollouts", "ray_setup", "reinforcement",
-    "verl_settings", "lightning", "more_trainers", "config_files", "versions", "models", "pretrained", "adapters",
-    "vision", "rendering", "graphs_and_sound",
-    "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling", "kernels", "building",
-    "generated_code", "hub", "data", "batches", "paths", "dataset_library", "streams_and_trackers", "wrapping",
-    "sharding", "model_placement", "assertions", "mesh", "dtensors", "training", "trainer", "trainer_options",
-    "parallel_options", "preference_training", "fine_tuners", "lightning_runs", "zero", "deepspeed_runs",
-    "deepspeed_checks", "megatron_runs", "megatron_setup", "optimizing", "recomputation", "precision", "tensors",
-    "indexing", "autograd", "saved_files", "collectives", "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma",
-    "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting", "stalled", "diverged", "lone_work",
-    "still_working", "stood_still", "after_end", "printed_stacks", "not_finite", "own_message", "cut_tracebacks",
-    "commands", "shell_scripts", "dataset_columns", "own_code", "package_faults", "framework_mistakes", "refused",
-    "between_packages", "exceptions",
+    "cuda", "cuda_calls", "amd", "ascend", "windows", "gpu_code", "inference", "inference_setup", "ray_cluster",
+    "rollouts", "ray_setup", "reinforcement", "verl_settings", "lightning", "more_trainers", "config_files",
+    "versions", "models", "pretrained", "adapters", "vision", "rendering", "graphs_and_sound", "quantized_and_data",
+    "model_and_data_files", "installed", "pip", "compiling", "kernels", "building", "generated_code", "hub", "data",
+    "batches", "system_parts", "paths", "dataset_library", "streams_and_trackers", "wrapping", "sharding",
+    "model_placement", "assertions", "mesh", "dtensors", "training", "trainer", "trainer_options", "parallel_options",
+    "preference_training", "fine_tuners", "lightning_runs", "zero", "deepspeed_runs", "deepspeed_checks",
+    "megatron_runs", "megatron_setup", "optimizing", "recomputation", "precision", "tensors", "indexing", "autograd",
+    "saved_files", "collectives", "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel",
+    "meeting", "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "still_working", "stood_still",
+    "after_end", "printed_stacks", "not_finite", "own_message", "cut_tracebacks", "commands", "shell_scripts",
+    "dataset_columns", "own_code", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
 )
 # fmt: on

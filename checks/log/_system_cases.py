@@ -5,13 +5,19 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import counts, own_line, said, source_line, within
+from ._circumstances import counts, either, own_line, said, source_line, within
 
 _SUBPROCESS = "https://docs.python.org/3/library/subprocess.html#subprocess.Popen"
 
+# Programs that scripts start: a file of this name, without a folder, is one, also in a log without the last frame.
+_PROGRAMS = (
+    "ffmpeg|ffprobe|sox|git|git-lfs|java|javac|nvcc|gcc|g\\+\\+|cc|cmake|make|ninja|nvidia-smi|aria2c|wget|curl|rsync|unzip|"
+    "squeue|sbatch|scontrol|srun|sinfo|tmux|ssh|dot|pdflatex|pdftoppm|Xvfb|xvfb-run|blender|perl|lspci|numactl|ip|ps|free"
+)
+
 # fmt: off
 PROGRAM_MISSING = Case(
-    source_line(r"child_exception_type\("),
+    either(source_line(r"child_exception_type\("), said(rf"No such file or directory: '(?:{_PROGRAMS})'")),
     "the program {path} is not installed, or not on the PATH of this node",
     "The script starts it as a command of its own. It was installed on another machine, in an environment or a module "
     "that is not active here, or not in this container.",

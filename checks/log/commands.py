@@ -91,7 +91,8 @@ ROWS = (
         "the command {command} was not found", "It is not installed, its environment or module is not active in this "
         "shell (sudo, sbatch, ssh, a container), or its name is misspelled.",
         Fix("Activate the environment in the script itself, and check where the command is.",
-            ("command -v {command}", "echo $PATH")), _EXIT_STATUS, summary="The shell did not find a command."),
+            ("command -v {command}", "echo $PATH")), _EXIT_STATUS, summary="The shell did not find a command.",
+        tags=("before_ranks",)),
     Row("log_shell_file_missing", "secondary", "launcher",
         rf"{_SHELL}{_LINE}(?P<path>(?!(?:\S+/bin/)?activate:)[^\s:]+): (?:No such file or directory|cannot open "
         r"(?:shared )?(?:file|[\w./]+): .*|Permission denied|Is a directory|"
@@ -107,7 +108,7 @@ ROWS = (
         Fix("Check the file and the current folder on this node.",
             ("pwd; ls -l {path}", "file {path}", "chmod +x {path}")), _EXIT_STATUS,
         because_of=("log_path_in_slurm_spool",), cases=(SPOOLED,),
-        summary="The shell cannot open or execute a file."),
+        summary="The shell cannot open or execute a file.", tags=("before_ranks",)),
     Row("log_shell_syntax", "root", "launcher",
         rf"{_SHELL}{_LINE}(?P<what>syntax error near unexpected token .+|syntax error: .+|unexpected EOF while "
         r"looking for matching .+|\[: .*(?:expected|too many arguments)|bad substitution)$",

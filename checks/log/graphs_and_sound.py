@@ -55,15 +55,18 @@ ROWS = (
             ("assert np.isfinite(y).all(), path", "y = y / max(1e-8, np.abs(y).max())")),
         "https://librosa.org/doc/latest/generated/librosa.util.valid_audio.html"),
     Row("log_audio_without_backend", "root", "library",
-        r"Couldn't find appropriate backend to handle uri|No audio (?:I/O )?backend is available",
-        ("RuntimeError: Couldn't find appropriate backend to handle uri /data/a.wav and format None.",
+        r"Couldn't find appropriate backend to handle uri|[Nn]o audio (?:I/O )?backend is available|"
+        r"audioread\.exceptions\.NoBackendError|Requested backend (?:sox|soundfile|ffmpeg) is not available|"
+        r"sndfile library not found",
+        ("audioread.exceptions.NoBackendError", "OSError: sndfile library not found",
+         "RuntimeError: Couldn't find appropriate backend to handle uri /data/a.wav and format None.",
          "RuntimeError: No audio backend is available."),
-        "torchaudio has no library that reads sound files",
-        "It reads them with FFmpeg, sox or soundfile, and found none. A path that does not exist, or a format that "
-        "none "
-        "of them reads, gives the same message.",
+        "torchaudio or librosa has no library that reads sound files",
+        "They read them with FFmpeg, sox or soundfile, and found none. A path that does not exist, or a format that "
+        "none of them reads, gives the same message. soundfile reads MP3 from release 0.12 on.",
         Fix("Install one, and check what it finds.",
-            ("pip install soundfile", "python -c 'import torchaudio; print(torchaudio.list_audio_backends())'",
+            ("pip install 'soundfile>=0.12'", "conda install -c conda-forge 'ffmpeg<8' libsndfile",
+             "python -c 'import torchaudio; print(torchaudio.list_audio_backends())'",
              "ls -la FILE.wav")),
         "https://docs.pytorch.org/audio/stable/torchaudio.html#backend"),
     Row("log_ctc_lengths_wrong", "root", "script",

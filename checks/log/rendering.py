@@ -8,14 +8,18 @@ from mgpu.signature import Row, signatures
 # fmt: off
 ROWS = (
     Row("log_no_display", "root", "script",
-        r"no display name and no \$DISPLAY|qt\.qpa\.xcb: could not connect to display|"
+        r"no display name and no \$DISPLAY|could not connect to display|[Cc]ould not load the Qt platform plugin|"
+        r"[Nn]o Qt platform plugin could be initialized|NoSuchDisplayException|No available video device|"
         r"The function is not implemented\. Rebuild the library with Windows, GTK|"
-        r"[Cc]an(?:no|')t (?:open|connect to) (?:X server|display)|X11: The DISPLAY environment variable is missing",
+        r"(?:[Cc]an(?:no|')t|[Ff]ailed to|[Uu]nable to|couldn't) (?:open|connect to) (?:X server|(?:X11? )?display)|"
+        r"X11: The DISPLAY environment variable is missing",
         ("_tkinter.TclError: no display name and no $DISPLAY environment variable",
          "qt.qpa.xcb: could not connect to display ",
          "cv2.error: OpenCV(4.8.0) /io/window.cpp:1272: error: (-2:Unspecified error) The function is not implemented. "
          "Rebuild the library with Windows, GTK+ 2.x or Cocoa support. in function 'cvShowImage'",
-         "pyglet.display.xlib.NoSuchDisplayException: Cannot connect to None: Cannot open display"),
+         "pyglet.display.xlib.NoSuchDisplayException: Cannot connect to None: Cannot open display",
+         "This application failed to start because no Qt platform plugin could be initialized.",
+         "pygame.error: No available video device"),
         "the program opens a window, and this machine has no screen",
         "plt.show(), cv2.imshow() and a simulator's viewer need a display. Compute nodes, containers and ssh sessions "
         "without -X have none, and opencv-python-headless has no windows at all.",
@@ -25,11 +29,13 @@ ROWS = (
          Fix("If the program must have a display, give it a virtual one.", ("xvfb-run -a python train.py",))),
         "https://matplotlib.org/stable/users/explain/figure/backends.html"),
     Row("log_no_rendering", "root", "script",
-        r"gladLoadGL error|Cannot initialize a EGL device display|GLFW Error: (?:Failed to|X11)|"
+        r"gladLoadGL error|OpenGL platform library has not been loaded|"
+        r"Cannot initialize a EGL device display|GLFW Error: (?:Failed to|X11)|"
         r"[Ff]ailed to (?:initialize|create) (?:OpenGL|GLEW|an? (?:OpenGL|EGL) context)|ERROR: GLEW initalization "
         r"error|"
         r"'NoneType' object has no attribute 'eglQueryString'|libEGL warning: failed to (?:open|create)",
         ("mujoco.FatalError: gladLoadGL error",
+         "mujoco.FatalError: an OpenGL platform library has not been loaded into this process",
          "ImportError: Cannot initialize a EGL device display. This likely means that your EGL driver does not support "
          "the PLATFORM_DEVICE extension, which is required for creating a headless rendering context.",
          "[Open3D WARNING] GLFW Error: Failed to create window",

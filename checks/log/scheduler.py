@@ -173,7 +173,7 @@ ROWS = (
         "the step waits: another step of the same job uses its CPUs, GPUs or memory",
         "srun inside srun, or two parallel steps, each request the whole job. The second one never starts.",
         Fix("Let steps share resources, or give each a part.",
-            ("srun --overlap ...", "srun --exact --gpus=4 ...")), _SRUN),
+            ("srun --overlap ...", "srun --exact --gpus=4 ...")), _SRUN, tags=("before_ranks",)),
     Row("log_slurm_unreachable", "root", "scheduler",
         r"Unable to contact slurm controller|slurm_receive_msg: Socket timed out|"
         r"^(?!.*(?:launch.* failed|slurm_receive_msgs: \[\[)).*Socket timed out on send/recv operation|"

@@ -52,6 +52,7 @@ from mgpu.snapshot import (
 
 _SHAPES_BYTES = 24 << 20  # of remembered shapes; then all are dropped and checked again
 _MANY = 200  # new shapes in a piece; above that, their words are checked first
+_START = 200  # characters of a line, in which its logger names the level
 _ENOUGH = 2000  # searched lines per shape; later ones are not counted
 _TAIL_BYTES = 1 << 14  # of the end, where the last steps and a rank's last work are
 _LAST_LINES = 60  # in which a traceback was cut by the end of its file
@@ -97,7 +98,9 @@ def read_logs(
         last_work=last_work(one.tail()) if alone else None,
         last_run=start,
     )
-    raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
+    raised = handled_exceptions.mark_caught(
+        survival.without_uncertain(log, found.latest, wanted), log.fallen, log.ranks
+    )
     log = settle(replace(log, raised=raised, cut=tuple(found.cut)), found.latest, courses, wanted, failed=failed)
     return read_end(log, one.tail(), one.lines, wanted) if alone else log
 
@@ -334,8 +337,12 @@ class _File:
         if name not in self.signatures.noise:
             self.course.error(self.before + number)
         before = self.found.latest.get(name)
+        warned = survival.warns(line.whole[:_START])
         self.found.latest[name] = Latest(
-            self.index, self.before + number, handled and (before is None or before.handled)
+            self.index,
+            self.before + number,
+            handled and (before is None or before.handled),
+            warned and (before is None or before.warned),
         )
         old = self.found.seen.get(name)
         if old is None:

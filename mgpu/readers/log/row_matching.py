@@ -53,6 +53,7 @@ class Signatures:
         self.echoes = {row.id for row in rows if row.role != "root" and row.kind in connections}
         self.noise = {row.id for row in rows if row.role == "noise"}
         self.context = {row.id for row in rows if row.role == "context"}
+        self.of_system = {row.id for row in rows if row.kind in ("scheduler", "kernel", "xid")}
         self.of_others = {row.id for row in rows if row.kind in others}
         self._of_text: dict[bytes, tuple[str, ...]] = {}
         self._of_shape: dict[bytes, tuple[str, ...]] = {}

@@ -26,7 +26,7 @@ _LAST_LINES = 10  # that a rank and its launcher print after what a rank says be
 _TIMES_OF_STEPS = 5
 _LINES_AFTER_WARNING = 3
 _LONG_AFTER = 200  # lines: the program did much after what it said
-_LINES_OF_NOTICE = 12  # that Lmod and Python's warnings have themselves
+_LINES_OF_NOTICE = 20  # that Lmod, conda and Python's warnings have themselves
 _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_END = 40  # of ranks that shut down, before a stop that cuts off nothing
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
@@ -35,8 +35,12 @@ _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
 _NOTE = re.compile(r"\bNCCL WARN\b|\b[A-Z]\w*Warning: |^[^A-Za-z]{0,40}WARN(?:ING)?\b")
 _DONE_WITHOUT = re.compile(r"\b[Dd]isabling (?:its|their) us(?:ag)?e\b")
 _SKIPPED = re.compile(r"\W{0,4}\[skip(?:ped|ping)?\]", re.I)
-# What torch and packages print when they find no GPU: the program goes on without it, on the CPU.
-_NOTICE = re.compile(r"Warning: (?:CUDA initialization|Can't initialize NVML)|compiled without GPU support")
+# What says itself that it is a warning: of torch ("[W socket.cpp:601]"), Python, a logger, libibverbs. NCCL also warns
+# of what it then fails with. A package without GPU support says so and goes on, on the CPU.
+_NOTICE = re.compile(
+    r"^(?:\[rank\d+\]: ?)?\[W[\d ]|^\[c10d\] The |\b\w*Warning: |^[^A-Za-z]{0,40}(?:WARNING|INFO)\b|\bNCCL INFO\b|"
+    r"[|<(\[-] ?(?:WARNING|INFO|warn|info)\b|compiled without GPU support|\bnvidia-smi: (?:command )?not found"
+)
 # Generated text, samples of a data set and results of an evaluation quote errors.
 _TEXTS = re.compile(r"^\s*\[\[?(?:'[^'\n]{300}|\"[^\"\n]{300})")  # a list of texts, of which the first is long
 _QUOTES = re.compile(
@@ -72,7 +76,8 @@ class Found:
     note: bool = False  # printed as a warning: no failure if the program did much after it, and nothing else went wrong
     stops: bool = False  # a user stopped the run; what ends well after it had been cut short
     warned: bool = False  # reported as a warning by the program's logger, which goes on
-    notice: bool = False  # of what prepares a run, or of a package without a GPU: printed, and the program goes on
+    of_setup: bool = False  # of a job's script that prepares the run, which goes on after it
+    notice: bool = False  # says itself that it is a warning
     by_program: bool = False  # said by the program or a library in a line of its own, without an exception
     first: int = 0  # line of its first occurrence
     times: int = 1
@@ -90,6 +95,12 @@ class Latest:
     file: int
     line: int
     handled: bool = False
+    warned: bool = False  # the whole line, with what its logger wrote before the message, says that it is a warning
+
+
+def warns(text: str) -> bool:
+    """Whether a line says itself that it is a warning, or reports what the program goes on without."""
+    return bool(_NOTICE.search(text))
 
 
 def is_quoted(text: str) -> bool:
@@ -235,8 +246,9 @@ def settle(
 
 
 def _as_hint(one: Found, course: Course) -> Found:
-    """Return a notice as a hint if more was printed after it than its own text."""
-    return replace(one, hint=True) if one.notice and course.lines - one.first > _LINES_OF_NOTICE else one
+    """Return a warning, or a message of the setup, as a hint if more was printed after it than its own text."""
+    start = one.first if one.of_setup else one.line if one.notice else course.lines
+    return replace(one, hint=True) if course.lines - start > _LINES_OF_NOTICE else one
 
 
 def _only_store_closed(log: Log, bad: Sequence[Found]) -> bool:
@@ -248,14 +260,19 @@ def _only_store_closed(log: Log, bad: Sequence[Found]) -> bool:
     return bool(bad) and all(one.of_store for one in bad) and not unended and log.lines > _WHOLE_LOG
 
 
-def without_uncertain(log: Log, signatures: Signatures) -> tuple[UncaughtException, ...]:
+def without_uncertain(
+    log: Log, latest: Mapping[object, Latest], signatures: Signatures
+) -> tuple[UncaughtException, ...]:
     """Return the exceptions. Those without a traceback count only near the end of a log that shows nothing else."""
-    known = {one.signature for one in log.seen} - signatures.noise - signatures.exit_only
+    setup = {one.signature for one in log.seen if _of_setup(one, signatures)}
+    seen = {one.signature for one in log.seen if not (latest[one.signature].warned or warns(one.text))}
+    known = seen - setup - signatures.noise - signatures.exit_only
     bare = all(one.bare for one in log.raised)
 
     def counts(one: UncaughtException) -> bool:
         """Whether the log shows nothing else, or only what this exception's own message contains."""
-        return bare and known.issubset(one.signatures) and one.after <= _LINES_AFTER_BARE
+        alone = known.issubset(one.signatures) and setup.isdisjoint(one.signatures)
+        return bare and alone and one.after <= _LINES_AFTER_BARE
 
     return tuple(one for one in log.raised if not one.bare or counts(one))
 
@@ -267,7 +284,6 @@ def key_of(one: UncaughtException) -> tuple[str, str, str | None]:
 
 def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signatures) -> dict[object, Found]:
     found: dict[object, Found] = {}
-    setup = signatures.before_ranks & signatures.of_others
     for one in log.seen:
         name = one.signature
         if name in signatures.noise:
@@ -282,7 +298,7 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             raised=bool(with_it) or name in signatures.of_others,
             uncaught=any(error.by_torch for error in with_it),
             before_ranks=name in signatures.before_ranks,
-            made_up=name in setup and _has_gpus(log, one),
+            made_up=_of_setup(one, signatures) and _has_gpus(log, one),
             exit_only=name in signatures.exit_only,
             echo=name in signatures.echoes and not with_it,
             of_store=name in signatures.of_store and not with_it,
@@ -293,10 +309,15 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             note=not with_it and bool(_NOTE.search(one.text)),
             stops=name in signatures.stops,
             warned=name in signatures.of_gpu | signatures.of_program and not with_it and bool(_WARNING.match(one.text)),
-            notice=not with_it and (name in setup or bool(_NOTICE.search(one.text))),
+            of_setup=_of_setup(one, signatures) and not with_it,
+            notice=name not in signatures.of_system and not with_it and (latest[name].warned or warns(one.text)),
             by_program=name in signatures.of_program and not with_it and one.ranks == (),
         )
     return found
+
+
+def _of_setup(one: SignatureMatch, signatures: Signatures) -> bool:
+    return one.signature in signatures.before_ranks & signatures.of_others
 
 
 def _has_gpus(log: Log, one: SignatureMatch) -> bool:
