@@ -27,7 +27,8 @@ class Meaning(NamedTuple):
     of_code: bool = True  # about the code or the settings, which all ranks share; else about one rank's data
 
 
-def _file(one: UncaughtException) -> str:
+def file_of(one: UncaughtException) -> str:
+    """Return the name of the script's file that raised the exception; "" if it is not known."""
     return (one.place or "").partition(":")[0]
 
 
@@ -102,7 +103,8 @@ def other_type(one: UncaughtException) -> Meaning | None:
             (
                 Fix("Read it in the form that it has, or convert it where it is made.", (how,)),
                 Fix(
-                    f"Look where {name} is set.", (shell("grep -nE {} {:path}", rf"{re.escape(name)} *=", _file(one)),)
+                    f"Look where {name} is set.",
+                    (shell("grep -nE {} {:path}", rf"{re.escape(name)} *=", file_of(one)),),
                 ),
             ),
         )

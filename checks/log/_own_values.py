@@ -14,12 +14,13 @@ from mgpu.command_line import Code, python, shell
 from mgpu.snapshot import UncaughtException
 
 from ._functions_as_values import function_as_value
-from ._messages import first_of_empty, in_one_line, short_name, wrong_value
+from ._messages import first_of_empty, short_name, wrong_value
 from ._missing_settings import missing_in_config
 from ._next_items import used_up, without_parameters
 from ._opencv import refused_array
 from ._own_arguments import not_a_size, path_that_is_none
-from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
+from ._own_checks import endless_recursion, stopped_by_itself
+from ._own_objects import NAME, PLAIN, Meaning, file_of, lacks, other_type, too_short
 from ._own_processes import other_end_gone
 from ._refused_by_programs import refused_by_program
 from ._refused_inputs import refused_input
@@ -41,7 +42,6 @@ _OPERANDS = re.compile(r"unsupported operand type\(s\) for (?P<op>\S+): '(?P<lef
 _WORD = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _WORDS_OF_COMMAND = re.compile(rf"\[(?:(?:{_WORD.pattern})(?:, (?!\]))?)+\]")
 _PRINT = re.compile(r"print\(|\{|format\(")
-_SENTENCE = 2  # spaces of a message that is more than a key
 
 
 def explain(one: UncaughtException) -> Meaning | None:
@@ -149,14 +149,10 @@ def _none(one: UncaughtException) -> Meaning | None:
         f"{name} is None ({_at(one)})",
         f"The line uses it as if it had a value. {where}",
         (
-            Fix(f"Look where {name} is set.", (shell("grep -nE {} {:path}", rf"{re.escape(name)} *=", _file(one)),)),
+            Fix(f"Look where {name} is set.", (shell("grep -nE {} {:path}", rf"{re.escape(name)} *=", file_of(one)),)),
             Fix("Set it, or leave out the line if there is nothing to use."),
         ),
     )
-
-
-def _file(one: UncaughtException) -> str:
-    return (one.place or "").partition(":")[0]
 
 
 def _name_of_none(one: UncaughtException, code: str) -> str | None:
@@ -275,58 +271,6 @@ def _printed_none(one: UncaughtException) -> Meaning | None:
     )
 
 
-def _stops_itself(one: UncaughtException, said: str) -> Meaning:
-    """Explain `assert False`, with which a script stops where nothing that it knows fits."""
-    return Meaning(
-        f"the script's own code stopped the run at {_at(one)}{said}",
-        "The line is an assertion that always fails: the branches above it know some kinds of input (a format, a name, "
-        "a type), and what this run gave is none of them. It is about the settings or the data, not about a GPU.",
-        (
-            Fix(
-                "Read the conditions above that line, and print what they test.",
-                (shell("grep -n -B12 'assert False' {:path}", _file(one)),),
-            ),
-        ),
-    )
-
-
-def _of_itself(one: UncaughtException) -> Meaning | None:
-    """Explain an exception that the script raises itself."""
-    code, short = one.code or "", short_name(one.type)
-    if one.direct or re.fullmatch(r"raise(?: \w+)?", code):  # it passes on another exception, which says more
-        return None
-    if code.startswith("assert ") and short == "AssertionError":
-        condition = re.split(r",\s*f?['\"]", code.removeprefix("assert "), maxsplit=1)[0].strip()
-        said = "" if one.message.startswith("assert ") else f": {one.message}"
-        if condition in ("False", "0"):
-            return _stops_itself(one, said)
-        return Meaning(
-            f"a check in the script's own code failed at {_at(one)}{said or f': {condition}'}",
-            f'The script requires "{condition}", and it does not hold in this run. It is about the settings or the '
-            "data that it got, not about a GPU.",
-            (
-                Fix("Print the values in the condition, and correct where they come from."),
-                Fix("Read the lines before it: they show which option or file they come from."),
-            ),
-        )
-    is_key = short == "KeyError" and one.message.count(" ") < _SENTENCE  # a name alone is not a reason
-    if code.startswith("raise ") and one.message and not is_key and short != "StopIteration":
-        said = one.message.strip("'\"") if short == "KeyError" else in_one_line(one)  # Python quotes a key
-        return Meaning(
-            f"the script's own code stopped the run at {_at(one)}: {said}",
-            f"The script raises this {short} itself, when it gets something that it does not accept. It is not a "
-            "fault of a GPU or of the ranks' communication.",
-            (
-                Fix("Change what the message names: an option, a name, a path or the data."),
-                Fix(
-                    "Read the condition above that line.",
-                    (shell("grep -n -B8 {} {:path}", code[:40].split("(")[0], _file(one)),),
-                ),
-            ),
-        )
-    return None
-
-
 def command(one: UncaughtException) -> Meaning | None:
     """Return what a failed command of the script means; None for any other exception."""
     found = re.match(
@@ -359,18 +303,6 @@ def _as_typed(command: str) -> str:
     return shlex.join(re.sub(r"\\(['\"\\])", r"\1", word) for word in words)
 
 
-def _recursion(one: UncaughtException) -> Meaning | None:
-    if short_name(one.type) != "RecursionError":
-        return None
-    return Meaning(
-        f"{(one.place or 'a function').rpartition(' in ')[2]} calls itself without an end ({_at(one)})",
-        "The same frames repeat. A method that calls itself instead of its base class, __getattr__ that reads an "
-        "attribute that does not exist yet (before super().__init__(), or while it is copied to a worker), or a "
-        "structure that contains itself.",
-        (Fix("Look for the frames that repeat, and end the recursion there."),),
-    )
-
-
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_tensor,
     wrong_kind,
@@ -398,6 +330,6 @@ _OF_OWN = (
     too_short,
     other_type,
     _printed_none,
-    _recursion,
-    _of_itself,
+    endless_recursion,
+    stopped_by_itself,
 )

@@ -9,18 +9,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from mgpu.readers.log.bare_exceptions import code_above, is_frame_of_package, opens_another, read_bare, takes_frames
-from mgpu.readers.log.counters import training_step
 from mgpu.readers.log.learned_prefixes import HEAD
 from mgpu.readers.log.line import Line, shown_message
-from mgpu.readers.log.message_lines import NOT_OF_MESSAGE, OPENS_REASON, continues, whole_message
+from mgpu.readers.log.message_lines import continues
+from mgpu.readers.log.open_message import OpenMessage
 from mgpu.readers.log.open_traceback import OpenTraceback
 from mgpu.readers.log.torchrun_table import LAUNCHER_EXCEPTIONS, STARTED
 from mgpu.readers.log.traceback_frames import FRAME, IPYTHON_CODE, IPYTHON_FRAME, IPYTHON_NEIGHBOR, RICH_FRAME
-from mgpu.secrets_masking import masked
 from mgpu.snapshot import CutTraceback, UncaughtException
 
 _ENDS = re.compile(
@@ -58,14 +57,9 @@ _GROUP = re.compile(r"[ |+-]*[|+] ?")  # in front of each line of an exception g
 _DIRECT = "The above exception was the direct cause"
 _CHAINED = ("During handling of the above exception", _DIRECT)
 _LONGEST = 4000  # maximum lines of a traceback
-_KEYS = re.compile(r"\s*(?:Missing|Unexpected) key\(s\) in state_dict: ")
-_KEYS_CHARS = 160  # of a list of names, so that the other list is not cut
-_MASKED_CHARS = 4096  # of a message, searched for secrets; far fewer are kept
-_MESSAGE_LINES = 30  # maximum lines of a message
 _BARE_KEPT = 50
 _FRAME_INDENT = 2  # of "File" in a traceback
 _BLANK_LINES = 2  # between the links of a chain
-_MORE_LINES, _MORE_CHARS = 8, 1000  # of a message, kept after its first line
 _LINES_OF_THREADS = 60  # in which threads that end together print their tracebacks
 _KEPT = 300  # different exceptions
 _SWEPT_LINES = 1000  # interval for dropping incomplete tracebacks, left by ranks killed while printing
@@ -73,19 +67,6 @@ _RANK_BY_TORCH = re.compile(r"\[rank\d+\]:")
 
 
 _Writer: TypeAlias = "int | str | None"  # a rank, else the prefix of a process, else not known
-
-
-@dataclass
-class _Ended:
-    """An exception whose message can continue."""
-
-    found: UncaughtException
-    left: int = _MESSAGE_LINES
-    signatures: list[str] = field(default_factory=list)
-    more: list[str] = field(default_factory=list)  # the lines of the message after its first
-    alone: bool = False  # its traceback is missing
-    blank: bool = False  # an empty line followed: the message continues only with a line that introduces its reason
-    complete: bool = False  # no further line belongs to the message
 
 
 class Tracebacks:
@@ -98,8 +79,8 @@ class Tracebacks:
     def __init__(self, file: str, rows_of: Callable[[str], tuple[str, ...]], of_others: Collection[str] = ()) -> None:
         self.file, self._rows_of, self._of_others = file, rows_of, of_others
         self._open: dict[_Writer, OpenTraceback] = {}
-        self._ended: dict[_Writer, _Ended] = {}
-        self._chained: dict[_Writer, tuple[_Ended, bool]] = {}  # with whether it is the direct cause of the next
+        self._ended: dict[_Writer, OpenMessage] = {}
+        self._chained: dict[_Writer, tuple[OpenMessage, bool]] = {}  # with whether it is the direct cause of the next
         self._thrown: dict[_Writer, str] = {}
         self._process_of: dict[int, str] = {}  # which process raised the exception of a line, if a prefix names it
         self._by_process: Counter[str] = Counter()
@@ -135,7 +116,7 @@ class Tracebacks:
             self._thrown[key] = thrown["type"]
         elif (what := _WHAT.match(text)) and key in self._thrown:
             self._close(key)
-            self._ended[key] = _Ended(self._exception(self._thrown.pop(key), what["message"], line, number))
+            self._ended[key] = OpenMessage(self._exception(self._thrown.pop(key), what["message"], line, number))
             self._ended[key].signatures += self._rows_of(line.text)
             return
         if HEAD in text:
@@ -185,7 +166,7 @@ class Tracebacks:
             self._open[key].add_frame(frame)
         elif len(self.bare) < _BARE_KEPT and (bare := read_bare(text)):
             alone = replace(self._exception(*bare, line, number), bare=True, code=code_above(self.above))
-            self._ended[key] = _Ended(alone, signatures=list(self._rows_of(line.text)), alone=True)
+            self._ended[key] = OpenMessage(alone, signatures=list(self._rows_of(line.text)), alone=True)
 
     def _head_of_logger(self, line: Line, number: int) -> OpenTraceback | None:
         """Return the traceback whose head is the line above, to which only a logger gave its prefix."""
@@ -329,7 +310,7 @@ class Tracebacks:
             self._by_process[key] += 1
             self._process_of[number] = key
         signatures = (*signatures, *self._rows_of(line.text))
-        self._ended[key] = _Ended(found, signatures=list(signatures))
+        self._ended[key] = OpenMessage(found, signatures=list(signatures))
 
     def _of_another_thread(self, found: UncaughtException, one: OpenTraceback) -> bool:
         """Whether a thread raised the same just before: several ended together, and cut each other's first lines."""
@@ -347,7 +328,7 @@ class Tracebacks:
         began = first.cause or f"{first.type}: {first.message}".rstrip(": ")
         return began, tuple(chained.signatures), direct and (first.direct or not first.cause)
 
-    def _read_after(self, one: _Ended, key: _Writer, line: Line) -> None:
+    def _read_after(self, one: OpenMessage, key: _Writer, line: Line) -> None:
         """Process a line after the exception's first: more of its message, or the link to the next in a chain."""
         if line.text.startswith(_CHAINED):
             self._chained[key] = self._ended.pop(key), line.text.startswith(_DIRECT)
@@ -356,38 +337,18 @@ class Tracebacks:
             one.found = replace(one.found, message=shown_message(torn["message"]))
             one.signatures += self._rows_of(one.found.message)
             return
-        self._read_message(one, line)
+        one.read(line)
         one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
         if line.at or one.left <= 0 or "ChildFailedError" in line.text:
             self._close(key)
         elif one.left > _BLANK_LINES and (not one.alone or continues(line.text)):
             one.signatures += [row for row in self._rows_of(line.text) if row not in self._of_others]
 
-    @staticmethod
-    def _read_message(one: _Ended, line: Line) -> None:
-        """Add a line to the message, if it continues it: up to the first empty line, or what others print."""
-        text = line.text
-        last = one.more[-1] if one.more else one.found.message
-        if not text.strip():
-            one.blank |= not last.endswith(":") or bool(one.more)
-            return
-        one.complete |= one.blank and not OPENS_REASON.match(text)
-        one.blank = False
-        one.complete |= text == f"{one.found.type}: {one.found.message}"  # of another rank, without its traceback
-        one.complete |= bool(line.at or NOT_OF_MESSAGE.search(text) or HEAD in text or training_step(text))
-        if one.complete or len(one.more) >= _MORE_LINES:
-            return
-        one.more.append(text[: _KEYS_CHARS if _KEYS.match(text) else _MASKED_CHARS].rstrip())
-
     def _close(self, key: _Writer) -> None:
         one = self._ended.pop(key, None)
         if one is None:
             return
-        message, lines = whole_message(one.found.message, masked("\n".join(one.more))[:_MORE_CHARS].split("\n"))
-        more = "\n".join(lines) or None
-        signatures = tuple(dict.fromkeys(one.signatures))
-        kept = self.bare if one.alone else self.found
-        kept.append(replace(one.found, signatures=signatures, message=message, more=more))
+        (self.bare if one.alone else self.found).append(one.whole())
         if len(self.found) > _KEPT:
             self._process_of.pop(self.found.pop(_KEPT // 2).line, None)  # the first and the last ones matter most
 

@@ -1,0 +1,79 @@
+"""Did the script's own code stop the run: an assertion, an exception that it raises, a function that never returns?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Fix
+from mgpu.command_line import shell
+from mgpu.snapshot import UncaughtException
+
+from ._messages import in_one_line, short_name
+from ._own_objects import Meaning, file_of
+
+_SENTENCE = 2  # spaces of a message that is more than a key
+
+
+def _stops_itself(one: UncaughtException, said: str) -> Meaning:
+    """Explain `assert False`, with which a script stops where nothing that it knows fits."""
+    return Meaning(
+        f"the script's own code stopped the run at {one.place}{said}",
+        "The line is an assertion that always fails: the branches above it know some kinds of input (a format, a name, "
+        "a type), and what this run gave is none of them. It is about the settings or the data, not about a GPU.",
+        (
+            Fix(
+                "Read the conditions above that line, and print what they test.",
+                (shell("grep -n -B12 'assert False' {:path}", file_of(one)),),
+            ),
+        ),
+    )
+
+
+def stopped_by_itself(one: UncaughtException) -> Meaning | None:
+    """Explain an exception that the script raises itself."""
+    code, short = one.code or "", short_name(one.type)
+    if one.direct or re.fullmatch(r"raise(?: \w+)?", code):  # it passes on another exception, which says more
+        return None
+    if code.startswith("assert ") and short == "AssertionError":
+        condition = re.split(r",\s*f?['\"]", code.removeprefix("assert "), maxsplit=1)[0].strip()
+        said = "" if one.message.startswith("assert ") else f": {one.message}"
+        if condition in ("False", "0"):
+            return _stops_itself(one, said)
+        return Meaning(
+            f"a check in the script's own code failed at {one.place}{said or f': {condition}'}",
+            f'The script requires "{condition}", and it does not hold in this run. It is about the settings or the '
+            "data that it got, not about a GPU.",
+            (
+                Fix("Print the values in the condition, and correct where they come from."),
+                Fix("Read the lines before it: they show which option or file they come from."),
+            ),
+        )
+    is_key = short == "KeyError" and one.message.count(" ") < _SENTENCE  # a name alone is not a reason
+    if code.startswith("raise ") and one.message and not is_key and short != "StopIteration":
+        said = one.message.strip("'\"") if short == "KeyError" else in_one_line(one)  # Python quotes a key
+        return Meaning(
+            f"the script's own code stopped the run at {one.place}: {said}",
+            f"The script raises this {short} itself, when it gets something that it does not accept. It is not a "
+            "fault of a GPU or of the ranks' communication.",
+            (
+                Fix("Change what the message names: an option, a name, a path or the data."),
+                Fix(
+                    "Read the condition above that line.",
+                    (shell("grep -n -B8 {} {:path}", code[:40].split("(")[0], file_of(one)),),
+                ),
+            ),
+        )
+    return None
+
+
+def endless_recursion(one: UncaughtException) -> Meaning | None:
+    """Explain a function that calls itself without an end."""
+    if short_name(one.type) != "RecursionError":
+        return None
+    return Meaning(
+        f"{(one.place or 'a function').rpartition(' in ')[2]} calls itself without an end ({one.place})",
+        "The same frames repeat. A method that calls itself instead of its base class, __getattr__ that reads an "
+        "attribute that does not exist yet (before super().__init__(), or while it is copied to a worker), or a "
+        "structure that contains itself.",
+        (Fix("Look for the frames that repeat, and end the recursion there."),),
+    )

@@ -1,0 +1,53 @@
+"""An exception whose message can continue on the next lines: what of them belongs to it?"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+from mgpu.readers.log.counters import training_step
+from mgpu.readers.log.learned_prefixes import HEAD
+from mgpu.readers.log.line import Line
+from mgpu.readers.log.message_lines import NOT_OF_MESSAGE, OPENS_REASON, whole_message
+from mgpu.secrets_masking import masked
+from mgpu.snapshot import UncaughtException
+
+_MESSAGE_LINES = 30  # maximum lines of a message
+_MORE_LINES, _MORE_CHARS = 8, 1000  # of a message, kept after its first line
+_MASKED_CHARS = 4096  # of a message, searched for secrets; far fewer are kept
+_KEYS = re.compile(r"\s*(?:Missing|Unexpected) key\(s\) in state_dict: ")
+_KEYS_CHARS = 160  # of a list of names, so that the other list is not cut
+
+
+@dataclass
+class OpenMessage:
+    """An exception whose message can continue."""
+
+    found: UncaughtException
+    left: int = _MESSAGE_LINES
+    signatures: list[str] = field(default_factory=list)
+    more: list[str] = field(default_factory=list)  # the lines of the message after its first
+    alone: bool = False  # its traceback is missing
+    blank: bool = False  # an empty line followed: the message continues only with a line that introduces its reason
+    complete: bool = False  # no further line belongs to the message
+
+    def read(self, line: Line) -> None:
+        """Add a line to the message, if it continues it: up to the first empty line, or what others print."""
+        text = line.text
+        last = self.more[-1] if self.more else self.found.message
+        if not text.strip():
+            self.blank |= not last.endswith(":") or bool(self.more)
+            return
+        self.complete |= self.blank and not OPENS_REASON.match(text)
+        self.blank = False
+        self.complete |= text == f"{self.found.type}: {self.found.message}"  # of another rank, without its traceback
+        self.complete |= bool(line.at or NOT_OF_MESSAGE.search(text) or HEAD in text or training_step(text))
+        if self.complete or len(self.more) >= _MORE_LINES:
+            return
+        self.more.append(text[: _KEYS_CHARS if _KEYS.match(text) else _MASKED_CHARS].rstrip())
+
+    def whole(self) -> UncaughtException:
+        """Return the exception with its whole message."""
+        message, lines = whole_message(self.found.message, masked("\n".join(self.more))[:_MORE_CHARS].split("\n"))
+        signatures = tuple(dict.fromkeys(self.signatures))
+        return replace(self.found, signatures=signatures, message=message, more="\n".join(lines) or None)
