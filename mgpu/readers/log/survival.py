@@ -31,14 +31,13 @@ _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_END = 40  # of ranks that shut down, before a stop that cuts off nothing
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
 _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
-# What its writer goes on after: NCCL, Python's warnings, and what a package does without.
-_NOTE = re.compile(r"\bNCCL WARN\b|\b[A-Z]\w*Warning: |^[^A-Za-z]{0,40}WARN(?:ING)?\b")
+_NCCL_WARNS = re.compile(r"\bNCCL WARN\b")
 _DONE_WITHOUT = re.compile(r"\b[Dd]isabling (?:its|their) us(?:ag)?e\b")
 _SKIPPED = re.compile(r"\W{0,4}\[skip(?:ped|ping)?\]", re.I)
-# What says itself that it is a warning: of torch ("[W socket.cpp:601]"), Python, a logger, libibverbs. NCCL also warns
-# of what it then fails with. A package without GPU support says so and goes on, on the CPU.
+# What says itself that it is a warning: of torch ("[W socket.cpp:601]"), Python, a logger, libibverbs. A package
+# without GPU support says so and goes on, on the CPU. NCCL also warns of what it then fails with: more must follow.
 _NOTICE = re.compile(
-    r"^(?:\[rank\d+\]: ?)?\[W[\d ]|^\[c10d\] The |\b\w*Warning: |^[^A-Za-z]{0,40}(?:WARNING|INFO)\b|\bNCCL INFO\b|"
+    r"^(?:\[rank\d+\]: ?)?\[W[\d ]|^\[c10d\] The |\b\w*Warning: |^[^A-Za-z]{0,40}(?:WARN|WARNING|INFO)\b|\bNCCL INFO\b|"
     r"[|<(\[-] ?(?:WARNING|INFO|warn|info)\b|compiled without GPU support|\bnvidia-smi: (?:command )?not found"
 )
 # Generated text, samples of a data set and results of an evaluation quote errors.
@@ -73,11 +72,10 @@ class Found:
     uncaught: bool = False  # torch printed it, as it does for uncaught exceptions only
     before_ranks: bool = False  # of what prepares the run, which can go on without it
     hint: bool = False  # a warning, no failure by itself
-    note: bool = False  # printed as a warning: no failure if the program did much after it, and nothing else went wrong
     stops: bool = False  # a user stopped the run; what ends well after it had been cut short
     warned: bool = False  # reported as a warning by the program's logger, which goes on
     of_setup: bool = False  # of a job's script that prepares the run, which goes on after it
-    notice: bool = False  # says itself that it is a warning
+    notice: int = 0  # says itself that it is a warning: a hint if more lines than these follow; 0: it does not
     by_program: bool = False  # said by the program or a library in a line of its own, without an exception
     first: int = 0  # line of its first occurrence
     times: int = 1
@@ -144,9 +142,8 @@ def survived(found: Mapping[object, Found], courses: Sequence[Course], *, failed
             how[key] = Survived.SURELY
     if not failed and not any(not one.made_up for one in open_roots):  # else it can explain the other error
         how |= {key: Survived.SURELY for key, one in found.items() if one.made_up}
-    hints = {key for key, one in found.items() if one.hint or (one.note and _much_after(one, courses[one.file]))}
-    if not failed and all(key in hints or how[key] for key in found):
-        how |= dict.fromkeys(hints, Survived.SURELY)
+    if not failed and all(one.hint or how[key] for key, one in found.items()):
+        how |= {key: Survived.SURELY for key, one in found.items() if one.hint}
     ends_badly = failed or any(one.exit_only and not how[key] for key, one in found.items())
     if ends_badly and not any(one.root and not one.exit_only and not how[key] for key, one in found.items()):
         return frozenset(key for key, value in how.items() if value == Survived.SURELY)
@@ -247,8 +244,15 @@ def settle(
 
 def _as_hint(one: Found, course: Course) -> Found:
     """Return a warning, or a message of the setup, as a hint if more was printed after it than its own text."""
-    start = one.first if one.of_setup else one.line if one.notice else course.lines
-    return replace(one, hint=True) if course.lines - start > _LINES_OF_NOTICE else one
+    of_setup = one.of_setup and course.lines - one.first > _LINES_OF_NOTICE
+    return replace(one, hint=one.hint or of_setup or 0 < one.notice < course.lines - one.line)
+
+
+def _lines_of_notice(text: str, latest: Latest) -> int:
+    """Return how many lines a warning and what belongs to it can have; 0 if the line does not say that it is one."""
+    if _NCCL_WARNS.search(text):
+        return _LONG_AFTER
+    return _LINES_OF_NOTICE if latest.warned or warns(text) else 0
 
 
 def _only_store_closed(log: Log, bad: Sequence[Found]) -> bool:
@@ -306,11 +310,10 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             first=one.line,
             times=one.times,
             hint=name in signatures.hints or bool(_DONE_WITHOUT.search(one.text)),
-            note=not with_it and bool(_NOTE.search(one.text)),
             stops=name in signatures.stops,
             warned=name in signatures.of_gpu | signatures.of_program and not with_it and bool(_WARNING.match(one.text)),
             of_setup=_of_setup(one, signatures) and not with_it,
-            notice=name not in signatures.of_system and not with_it and (latest[name].warned or warns(one.text)),
+            notice=0 if with_it or name in signatures.of_system else _lines_of_notice(one.text, latest[name]),
             by_program=name in signatures.of_program and not with_it and one.ranks == (),
         )
     return found
