@@ -51,9 +51,8 @@ ROWS = (
             ("getent hosts {host:host}", "ping -c 3 {host:host}", "sinfo -N -l")), _SSH,
         summary="A node does not answer to ssh."),
     Row("log_uv_failed", "secondary", "launcher",
-        r"^(?:error: |\s*\W )Failed to (?P<did>fetch|download|spawn|build|prepare)\b[^`\n]{0,40}`(?P<what>[^`\n]+)`",
-        ("error: Failed to fetch: `https://pypi.org/simple/torch/`", "error: Failed to spawn: `torchrun`",
-         "  \u00d7 Failed to build `flash-attn==2.7.4.post1`"),
+        r"^error: Failed to (?P<did>fetch|download|spawn|prepare)\b[^`\n]{0,40}`(?P<what>[^`\n]+)`",
+        ("error: Failed to fetch: `https://pypi.org/simple/torch/`", "error: Failed to spawn: `torchrun`"),
         "uv could not {did} {what}",
         "The lines that begin with 'Caused by' have the reason: no network or name service on this node, a program "
         "that the environment does not have, a build that failed.",
