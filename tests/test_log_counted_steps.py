@@ -39,6 +39,13 @@ def test_a_number_without_a_total_counts_if_it_grew(tmp_path: Path) -> None:
     assert "came after steps" not in explained(tmp_path, f"step 20 loss 0.4\n{raised}")[2]
 
 
+def test_a_bar_that_shows_losses_counts_steps(tmp_path: Path) -> None:
+    raised = f"{frames((SCRIPT, 'main', 'check(batch)'))}ValueError: odd\n"
+    for bar in ("d: -37.755;gen: -2.093:  10%|#  | 2000/20000 [21:18<3:11:02,  1.57it/s]",
+                "CelebA:  10%|#  | 2000/20000 [21:18<3:11:02,  1.57it/s, mse=0.031]"):  # fmt: skip
+        assert "came after steps" in explained(tmp_path, f"{bar}\n{raised}")[2], bar
+
+
 @pytest.mark.parametrize("line", [MAPPED, MAPPED.replace("Applying chat template (num_proc=8)", "Adding weights")])
 def test_memory_ran_out_while_datasets_worked(line: str, tmp_path: Path) -> None:
     name, title, _ = explained(tmp_path, f"{line}\n{KILLED}\n")

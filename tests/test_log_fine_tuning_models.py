@@ -17,6 +17,9 @@ FACTORY = ("/work/LLaMA-Factory/src/llamafactory/hparams/parser.py", "get_train_
 EMBED = ("sentence_transformers/losses/CosineSimilarityLoss.py", "forward", "x = self.model(f)['sentence_embedding']")
 LAZY = ("trl/import_utils.py", "_get_module", "raise RuntimeError(")
 IMPORT = (SCRIPT, "<module>", "from trl import GRPOTrainer")
+UNETS = ("diffusers/models/unets/unet_2d_condition.py", "get_aug_embed", "if 'text_embeds' not in added_cond_kwargs:")
+LOAD = (SCRIPT, "main", "pipe = Pipeline.from_pretrained(path)")
+PADS = ("transformers/tokenization_utils_base.py", "pad", "raise ValueError(")
 FAILED = "Failed to import {} because of the following error (look up to see its traceback):\n"
 SHAPES = (
     "RuntimeError: Given groups=1, weight of size [{}, 3, 3], expected input[{}] to have {} channels, but got {} "
@@ -62,6 +65,20 @@ def test_channels_of_pictures_latents_and_layers(
          "max_length(2048).", "log_swift_sample_too_long", "a sample has 2100 tokens", "--max_length 2100"),
         ((TRAIN, EMBED), "KeyError: 'sentence_embedding'", "log_sentence_model_without_pooling", "no pooling layer",
          "models.Pooling"),
+        ((UNET, UNETS), "ValueError: <class 'diffusers.UNet2DConditionModel'> has the config param "
+         "`addition_embed_type` set to 'text_time' which requires the keyword argument `time_ids` to be passed in "
+         "`added_cond_kwargs`", "log_unet_of_sdxl", "the UNet needs time_ids", "train_text_to_image_lora_sdxl.py"),
+        ((LOAD,), "ValueError: Cannot load <class 'diffusers.AutoencoderKL'> from /models/vae because the following "
+         "keys are missing: \n encoder.x.weight. \n Please make sure to pass `low_cpu_mem_usage=False`",
+         "log_diffusion_weights_differ", "do not fit the model", "ls -la"),
+        ((LOAD,), "ValueError: Cannot load  because conv_in.weight expected shape tensor(..., device='meta', size=(3, "
+         "9, 3, 3)), but got torch.Size([320, 4, 3, 3]).", "log_diffusion_weights_differ", "do not fit the model",
+         "inpainting"),
+        ((LOAD,), "ValueError: Pipeline <class 'diffusers.x.FluxPipeline'> expected ['vae', 'transformer'], but only "
+         "{'vae'} were passed.", "log_pipeline_parts_missing", "all parts of FluxPipeline", "model_index.json"),
+        ((TRAIN, PADS), "ValueError: You should supply an encoding or a list of encodings to this method that includes "
+         "input_ids, but you provided ['label']", "log_samples_without_input_ids", "they have only ['label']",
+         "remove_unused_columns"),
         ((TRAIN,), "RuntimeError: Full bf16 training is not supported on this hardware.", "log_gpu_lacks_bf16",
          "do not support it", "fp16"),
         ((TRAIN,), "pydantic_core._pydantic_core.ValidationError: 1 validation error for AxolotlInputConfig\n  Value "
@@ -92,3 +109,8 @@ def test_the_reason_of_a_failed_import_is_its_cause(tmp_path: Path) -> None:
     later = f"of the following exception:\n\n{frames(IMPORT, LAZY)}RuntimeError: {FAILED.format('trl.models.x')}"
     name, title, _ = explained(tmp_path, f"{first}{later}No module named 'einops'\n")
     assert name == "log_module_missing" and "einops" in title
+
+
+def test_a_release_of_diffusers_has_no_mistake_if_conditions_are_missing(tmp_path: Path) -> None:
+    text = f"{frames(UNET, UNETS)}TypeError: argument of type 'NoneType' is not iterable\n"
+    assert explained(tmp_path, text)[0] != "log_framework_failed"

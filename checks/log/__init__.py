@@ -30,6 +30,7 @@
 * batches: did a collator or a function of torch get text, lists or None in place of tensors?
 * pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
 * vision, rendering, graphs_and_sound: did a package for images, scenes, simulators, graphs or sound refuse?
+* diffusion_models: does a model of diffusers fit the script?
 * wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
   DeepSpeed and its precision?
 * assertions: which check without a message failed?
@@ -74,15 +75,16 @@ ORDER: tuple[str, ...] = (
     "kubernetes", "containers", "container_setup", "ends", "host_memory", "xids", "started_twice", "gpu_memory",
     "cuda", "cuda_calls", "amd", "ascend", "windows", "gpu_code", "inference", "inference_setup", "ray_cluster",
     "rollouts", "ray_setup", "reinforcement", "verl_settings", "lightning", "more_trainers", "config_files",
-    "versions", "models", "pretrained", "adapters", "vision", "rendering", "graphs_and_sound", "quantized_and_data",
-    "model_and_data_files", "installed", "pip", "compiling", "kernels", "building", "generated_code", "hub", "data",
-    "batches", "system_parts", "paths", "dataset_library", "streams_and_trackers", "wrapping", "sharding",
-    "model_placement", "assertions", "mesh", "dtensors", "training", "trainer", "trainer_options", "parallel_options",
-    "preference_training", "fine_tuners", "lightning_runs", "zero", "deepspeed_runs", "deepspeed_checks",
-    "megatron_runs", "megatron_setup", "optimizing", "recomputation", "precision", "tensors", "indexing", "autograd",
-    "saved_files", "collectives", "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel",
-    "meeting", "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "still_working", "stood_still",
-    "after_end", "printed_stacks", "not_finite", "own_message", "cut_tracebacks", "commands", "shell_scripts",
-    "dataset_columns", "own_code", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
+    "versions", "models", "pretrained", "adapters", "diffusion_models", "vision", "rendering", "graphs_and_sound",
+    "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling", "kernels", "building",
+    "generated_code", "hub", "data", "batches", "system_parts", "paths", "dataset_library", "streams_and_trackers",
+    "wrapping", "sharding", "model_placement", "assertions", "mesh", "dtensors", "training", "trainer",
+    "trainer_options", "parallel_options", "preference_training", "fine_tuners", "lightning_runs", "zero",
+    "deepspeed_runs", "deepspeed_checks", "megatron_runs", "megatron_setup", "optimizing", "recomputation",
+    "precision", "tensors", "indexing", "autograd", "saved_files", "collectives", "nccl", "nccl_calls", "nccl_setup",
+    "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting", "stalled",
+    "diverged", "lone_work", "still_working", "stood_still", "after_end", "printed_stacks", "not_finite",
+    "own_message", "cut_tracebacks", "commands", "shell_scripts", "dataset_columns", "own_code", "package_faults",
+    "framework_mistakes", "refused", "between_packages", "exceptions",
 )
 # fmt: on

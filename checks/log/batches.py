@@ -85,6 +85,18 @@ def _by_type(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
 
 # fmt: off
 ROWS = (
+    Row("log_samples_without_input_ids", "root", "script",
+        r"supply an encoding or a list of encodings to this method that includes \w+, but you provided "
+        r"(?P<columns>\[.{0,300}\])",
+        ("ValueError: You should supply an encoding or a list of encodings to this method that includes input_ids, but "
+         "you provided ['label']",),
+        "the samples that reach the collator are not tokenized: they have only {columns}",
+        "Nothing tokenized them, or Trainer removed the columns of tokens because the model's forward() has no "
+        "argument of their name, as with a wrapped model.",
+        Fix("Look at a sample, tokenize the dataset before, and keep its columns.",
+            ("print(trainer.train_dataset[0])",
+             "TrainingArguments(remove_unused_columns=False)")),
+        _COLLATORS, summary="Samples that reach the collator are not tokenized."),
     Row("log_text_in_batch", "root", "script", r"ValueError: too many dimensions 'str'",
         ("ValueError: too many dimensions 'str'",),
         "text was given where torch needs numbers: torch.tensor() got a list of strings",

@@ -22,6 +22,7 @@ _OF_DATA = re.compile(r"collat|/data(?:sets?|_utils|loader)?/|dataset|tokeniz|pr
 # Containers of two kinds, which the package's own code combines.
 _MIXED = re.compile(r"unsupported operand type\(s\) for \S+: '(?:list|set|dict|tuple)' and '(?:list|set|dict|tuple)'")
 _FIELD = re.compile(r"'[A-Za-z_]\w*'$")
+_PASSED = re.compile(r"\badded_cond_kwargs\b")  # of diffusers: the script passes it, or forgot to
 _SENTENCE = re.compile(r"(?:\b[A-Za-z][\w'-]* ){3}")
 _OWN_KEYS = frozenset({"deepspeed", "accelerate", "megatron", "peft", "transformer_engine", "vllm", "sglang"})
 _EXCEPTIONS = ("Error", "Exception")
@@ -56,6 +57,7 @@ def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str |
     if (
         _depends_on_data(one, log)
         or named
+        or _PASSED.search(one.code or "")
         or not (short in ("AttributeError", "KeyError") or _OF_NONE.search(one.message) or _MIXED.search(one.message))
     ):
         return None

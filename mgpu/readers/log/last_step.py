@@ -12,6 +12,7 @@ from mgpu.snapshot import LastStep
 
 _BAR = re.compile(r"\d%\|")
 _OF_TRAINING = re.compile(r"train|epoch|step|iter|progress|batch|loss")  # in the name of a bar
+_VALUE = re.compile(r"\b[A-Za-z]\w{0,40}[:=] ?-?\d{1,9}\.\d")  # "d: -37.755;gen: -2.093:  10%|", "acc=0.91"
 _EPOCH = re.compile(r"'epoch': '?(?P<at>\d{1,6}\.\d{1,9})\b")  # in what Trainer logs
 
 
@@ -19,7 +20,8 @@ def find(lines: Sequence[tuple[int, bytes]], name: str, *, advancing: bool = Fal
     """Return the last counter of these numbered lines; None if the run had not counted a step.
 
     `advancing`: a number without a total counts only if an earlier line has the same counter with a smaller number. An
-    option ("iters=4") has none. A bar with a name counts only if it can be the training's.
+    option ("iters=4") has none. A bar with a name counts only if it can be the training's: by its name, or by values
+    such as a loss.
     """
     last: LastStep | None = None
     lowest: dict[str, float] = {}  # by the name of a counter without a total
@@ -39,7 +41,7 @@ def find(lines: Sequence[tuple[int, bytes]], name: str, *, advancing: bool = Fal
         bar = bool(_BAR.search(text)) and of is not None
         if advancing and of is None and not at > lowest.setdefault(title, at):
             continue
-        if advancing and bar and title and not _OF_TRAINING.search(title):
+        if advancing and bar and title and not (_OF_TRAINING.search(title) or _VALUE.search(text)):
             continue
         inner = bar and (evaluates(title) or (outer is not None and outer[0] == title and outer[1] != of))
         if bar and of is not None and not inner and at < of:
