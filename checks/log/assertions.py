@@ -135,7 +135,8 @@ ROWS = (
              "torch.distributed.init_process_group('nccl')")),
         "https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.is_initialized"),
     Row("log_assertion_of_numbers", "root", "script",
-        r"^\s*assert (?:not |all\(|\()*(?:(?:torch|math|np|numpy|jnp)\.)?(?:isnan|isfinite|isinf)\(|"
+        r"^\s*assert (?!.*[Ll]oss is (?:nan|NaN|inf))"
+        r"(?:not |all\(|\()*(?:(?:torch|math|np|numpy|jnp)\.)?(?:isnan|isfinite|isinf)\(|"
         r"(?:AssertionError|RuntimeError|ValueError|FloatingPointError|Exception): (?:nan|NaN|inf|[Nn]on-?finite) "
         r"(?:loss|gradients?)\b",
         ("    assert not torch.isnan(loss)", "    assert torch.isfinite(losses).all(), step",
