@@ -236,6 +236,12 @@ _OF_PROJECTS = frozenset({
 # fmt: on
 
 
+def is_of_checkpoint(module: str, one: UncaughtException | None) -> bool:
+    """Whether a module with a name as projects have was looked for because a saved object is of a class in it."""
+    loads = one is not None and any(re.search(r"^torch/serialization\.py in |^pickle\.py in ", f) for f in one.frames)
+    return loads and module.partition(".")[0] in _OF_PROJECTS
+
+
 def explain_project_module(module: str, one: UncaughtException | None) -> Meaning | None:
     """Explain a module that is probably a folder of the project, from its name and the script that imports it."""
     top = module.partition(".")[0]

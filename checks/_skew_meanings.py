@@ -330,6 +330,8 @@ def explain_module(groups: Mapping[str, str], raised: UncaughtException | None) 
 def explain_installable(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a module that is not installed at all."""
     module = groups["module"]
+    if calls.is_of_checkpoint(module, raised):
+        return None  # a case
     if project := calls.explain_project_module(module, raised):
         return project
     if owner := skew.compiled_by(module):

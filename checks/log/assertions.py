@@ -134,6 +134,22 @@ ROWS = (
             ("mgpu launch train.py", "torchrun --nproc-per-node=8 train.py",
              "torch.distributed.init_process_group('nccl')")),
         "https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.is_initialized"),
+    Row("log_assertion_of_numbers", "root", "script",
+        r"^\s*assert (?!.*[Ll]oss is (?:nan|NaN|inf))"
+        r"(?:not |all\(|\()*(?:(?:torch|math|np|numpy|jnp)\.)?(?:isnan|isfinite|isinf)\(|"
+        r"(?:AssertionError|RuntimeError|ValueError|FloatingPointError|Exception): (?:nan|NaN|inf|[Nn]on-?finite) "
+        r"(?:loss|gradients?)\b",
+        ("    assert not torch.isnan(loss)", "    assert torch.isfinite(losses).all(), step",
+         "    assert not math.isnan(total_loss.item())", "AssertionError: NaN loss",
+         "FloatingPointError: nan gradients"),
+        "training stopped because a value is NaN or infinite, which the script checks",
+        "Usual reasons: a learning rate that is too high, fp16 that overflows, a division by 0 in the loss (no object, "
+        "an empty mask, a class without samples), log or sqrt of 0, or NaN in the data.",
+        (Fix("Lower the learning rate, clip the gradients, and turn off fp16 to compare.",
+             ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+              "torch.autocast('cuda', dtype=torch.bfloat16)")),
+         Fix("Find the first operation with NaN.", ("torch.autograd.set_detect_anomaly(True)",))),
+        "https://docs.pytorch.org/docs/stable/autograd.html#anomaly-detection"),
     Row("log_assertion_of_gpu", "root", "launcher",
         r"^\s*assert torch\.cuda\.is_available\(\)|(?:Assertion|Runtime|Value|OS|Environment)Error: (?!fp16 )"
         r".{0,60}\b(?:requires? "

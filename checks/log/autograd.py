@@ -98,7 +98,7 @@ ROWS = (
         "the checkpoint has no state of the gradient scaler: it was saved without fp16",
         "The run that saved it used bf16 or fp32, where the scaler is off. This run uses fp16.",
         Fix("Resume with the same precision, or do not load the scaler.",
-            ("accelerate launch --mixed_precision bf16 ...",
+            ("torch.autocast('cuda', dtype=torch.bfloat16)", "accelerate launch --mixed_precision bf16 ...",
              "if state['scaler']: scaler.load_state_dict(state['scaler'])")), _SCALER),
     Row("log_autocast_device_wrong", "root", "script",
         r"User specified (?:an unsupported )?autocast device_type (?:must be .*'?)?'?(?:[\w:]+)",

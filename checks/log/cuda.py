@@ -19,7 +19,8 @@ _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _DRIVER_API = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"
 # fmt: off
 _SMALLER = Fix("Halve the batch per GPU and double gradient accumulation. The effective batch size stays the same.",
-               ("accelerate launch --gradient_accumulation_steps 2 ...",))
+               ("(loss / 2).backward()  # and optimizer.step() after every second batch",
+                "accelerate launch --gradient_accumulation_steps 2 ..."))
 _DRIVER = Fix("Install a newer driver, or a torch built for an older CUDA.",
               ("pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
                "mgpu doctor --only driver_too_old_for_torch"), who="admin")

@@ -7,12 +7,16 @@ from mgpu.signature import Case, Row, signatures
 
 from . import _device_cases, _plain_torch_cases
 from ._circumstances import every, said, shown
+from ._image_cases import STOPPED_AT_NAN, WENT_ON_WITH_NAN
 
 _AMP = "https://pytorch.org/docs/stable/amp.html"
 _PEFT = "https://github.com/huggingface/peft/blob/main/docs/source/developer_guides/troubleshooting.md"
 _SCALER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/fp16/loss_scaler.py"
 _ANOMALY = "https://pytorch.org/docs/stable/autograd.html#anomaly-detection"
-_BF16 = Fix("Use bf16 if the GPUs support it.", ("accelerate launch --mixed_precision bf16 ...",))
+_BF16 = Fix(
+    "Use bf16 if the GPUs support it.",
+    ("torch.autocast('cuda', dtype=torch.bfloat16)", "accelerate launch --mixed_precision bf16 ..."),
+)
 
 # fmt: off
 _BACKWARD = said(r"Function '\w+' returned nan values")
@@ -78,7 +82,7 @@ ROWS = (
         (_BF16, Fix("Find the operation, and check whether one GPU is faulty.",
                     ("torch.autograd.set_detect_anomaly(True)", "mgpu smoke-test",
                      "mgpu doctor --deep --only gpu_results_differ"))), _ANOMALY,
-        cases=(_OF_ARRAYS_IN_BACKWARD, _OF_ARRAYS, _IN_BACKWARD)),
+        cases=(_OF_ARRAYS_IN_BACKWARD, _OF_ARRAYS, _IN_BACKWARD, STOPPED_AT_NAN)),
     Row("log_loss_is_nan", "secondary", "script",
         r"'loss': nan\b|'loss': 'nan'|\"loss\": NaN\b|(?<![\w.])(?:total_|train_|training_)?loss=nan\b|"
         r"(?<![\w.])(?<!\bval )(?<!\btest )(?<!\bvalid )(?<!\beval )(?<!\bvalidation )loss: nan\b|"
@@ -102,7 +106,7 @@ ROWS = (
          Fix("Find the first operation with NaN.", ("torch.autograd.set_detect_anomaly(True)",)),
          Fix("Compare with one GPU, and test the exchange.", ("mgpu launch --gpus 1 train.py", "mgpu smoke-test"))),
         "https://github.com/hiyouga/LlamaFactory/issues/8088",
-        because_of=("log_tensor_not_finite", "log_samples_masked")),
+        because_of=("log_tensor_not_finite", "log_samples_masked"), cases=(WENT_ON_WITH_NAN,)),
     Row("log_types_differ", "root", "script",
         r"expected scalar type \w+ but found \w+|Found dtype (?!Long)\w+ but expected (?:BFloat16|Half|Float)|"
         r"mat1 and mat2 must have the same dtype|"

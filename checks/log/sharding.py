@@ -9,6 +9,7 @@ from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from . import _checkpoint_cases, _device_cases, _flat_shards, _loading_cases
+from ._image_cases import SIZES_DIFFER
 from ._sizes import sizes
 from ._state_keys import names_of_both
 from ._tensor_sizes import explain_sizes
@@ -299,7 +300,7 @@ ROWS = (
         (Fix("Print the shapes of the batch just before that line, on the rank that failed."),
          Fix("Pad inputs, labels and masks together.", ("tokenizer.pad(features, padding=True, pad_to_multiple_of=8)",
                                                         "DataCollatorForSeq2Seq(tokenizer, padding=True)"))), _DCP,
-        summary="Two tensors have different sizes.", explain=explain_sizes,
+        summary="Two tensors have different sizes.", explain=explain_sizes, cases=SIZES_DIFFER,
         remark=sizes(r"\((?P<a>\d+)\) must match the [\w ]+ \((?P<b>\d+)\)")),
     Row("log_checkpoint_race", "root", "script",
         r"(?:Error|Errno|No such file|File exists).*tmp-checkpoint-\S+|os\.rename\(staging_output_dir|"

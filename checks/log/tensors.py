@@ -10,6 +10,7 @@ from mgpu.snapshot import UncaughtException
 
 from . import _plain_torch_cases
 from ._channels import explain_channels
+from ._image_cases import ARRAYS_DIFFER
 from ._own_arguments import index_of_array
 from ._sizes import sizes
 from ._system_cases import ODD_SIZE, PAIR_OF_RESET
@@ -218,7 +219,7 @@ ROWS = (
              ("tokenizer(text, truncation=True, padding='max_length', max_length=1024)",)),
          Fix("In compute_metrics, keep the logits only.",
              ("Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: logits[0].argmax(-1))",))),
-        "https://huggingface.co/docs/transformers/main_classes/data_collator", cases=(PAIR_OF_RESET,)),
+        "https://huggingface.co/docs/transformers/main_classes/data_collator", cases=(PAIR_OF_RESET, ARRAYS_DIFFER)),
     Row("log_mask_shape_wrong", "root", "script",
         r"Attention mask should be of size \(?[^)]+\)?, but is torch\.Size|"
         r"The shape of the (?:\d\w )?attn_mask is torch\.Size",

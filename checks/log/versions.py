@@ -9,6 +9,7 @@ from mgpu.signature import Row, signatures
 
 from .. import _skew_meanings as meanings
 from .. import _version_skew as skew
+from ._image_cases import CLASS_OF_CHECKPOINT, CLASS_OF_OTHER_PROJECT
 from ._lazy_imports import explain_lazy_import
 from .generated_code import GENERATED, OF_UNSLOTH
 
@@ -181,7 +182,8 @@ ROWS = (
         "another folder of that name is imported.",
         Fix("Check the version, and which folder is imported.", ("pip check", "pip list")), _ERRORS +
         "#ModuleNotFoundError",
-        summary="An installed package lacks a module: another version is needed.", explain=meanings.explain_module),
+        summary="An installed package lacks a module: another version is needed.", cases=(CLASS_OF_CHECKPOINT,),
+        explain=meanings.explain_module),
     Row("log_module_missing", "root", "library",
         r"(?:^\s*(?:ModuleNotFoundError|ImportError)|^\S*python[\d.]*|specification for '\S+' "
         r"\(ModuleNotFoundError|^): "
@@ -195,7 +197,7 @@ ROWS = (
         Fix("Check which Python runs, and install the module there.",
             ("which python accelerate torchrun", "mgpu doctor --only python_on_path_is_another")),
         _ERRORS + "#ModuleNotFoundError", summary="A Python module is not installed in this environment.",
-        explain=meanings.explain_installable,
+        explain=meanings.explain_installable, cases=(CLASS_OF_OTHER_PROJECT,),
         because_of=("log_build_isolated", "log_environment_not_active", "log_module_not_loaded")),
     Row("log_requires_other_version", "root", "library",
         r"(?P<wanted>[A-Za-z][\w.-]+ ?[<>=!~]=?[\w.,<>=!~*]+) is required for a normal functioning of this module, but "

@@ -11,8 +11,44 @@ _ULTRALYTICS = "https://docs.ultralytics.com/datasets/detect/"
 _LOSS = "https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html"
 _SPLATTING = "https://github.com/graphdeco-inria/gaussian-splatting#processing-your-own-scenes"
 
+_TRANSFORMS = "https://docs.pytorch.org/vision/stable/transforms.html"
+
 # fmt: off
 ROWS = (
+    Row("log_transform_gets_other_kind", "root", "script",
+        r"(?:Input tensor should be a float tensor\. Got|pic should be PIL Image or ndarray\. Got|"
+        r"[Ii]mg should be PIL Image\. Got|pic should be Tensor or ndarray\. Got|"
+        r"img should be Tensor Image\. Got|Input img should be Tensor Image\. Got) (?P<kind>.+?)\.?$",
+        ("TypeError: Input tensor should be a float tensor. Got torch.uint8.",
+         "TypeError: pic should be PIL Image or ndarray. Got <class 'torch.Tensor'>",
+         "TypeError: img should be PIL Image. Got <class 'numpy.ndarray'>"),
+        "a transform of torchvision got another kind of image than it accepts: {kind}",
+        "Transforms run in order: those for images (PIL) first, then ToTensor, which makes a float tensor from 0 to 1, "
+        "then those for tensors (Normalize). One is missing, doubled or in the wrong place, or the image was read with "
+        "another library (OpenCV and read_image make arrays and uint8 tensors).",
+        (Fix("Put them in that order, ToTensor once.",
+             ("T.Compose([T.Resize(256), T.CenterCrop(224), T.ToTensor(), T.Normalize(mean, std)])",)),
+         Fix("Or convert the image first.", ("Image.fromarray(array)", "image.float() / 255"))), _TRANSFORMS,
+        summary="A transform of torchvision got another kind of image than it accepts."),
+    Row("log_crop_beyond_image", "root", "script",
+        r"Required crop size (?P<crop>\(\d+, \d+\)) is larger than input image size (?P<image>\(\d+, \d+\))",
+        ("ValueError: Required crop size (256, 256) is larger than input image size (200, 300)",),
+        "an image of {image} is smaller than the crop of {crop}",
+        "RandomCrop takes its part from inside the image, and this one is smaller (height, width).",
+        Fix("Resize before it, let it pad, or leave small images out.",
+            ("T.Resize(288), T.RandomCrop(256)", "T.RandomCrop(256, pad_if_needed=True)")), _TRANSFORMS,
+        summary="An image is smaller than the part that is to be cut out of it."),
+    Row("log_stride_negative", "root", "script",
+        r"At least one (?:of the strides|stride) in the given numpy array is negative",
+        ("ValueError: At least one stride in the given numpy array is negative, and tensors with negative strides are "
+         "not currently supported. (You can probably work around this by making a copy of your array  with "
+         "array.copy().)",),
+        "an array that was flipped without a copy cannot become a tensor",
+        "numpy flips by reading backwards: [::-1], np.flip, np.fliplr, np.rot90 and [..., ::-1] for BGR to RGB. torch "
+        "cannot.",
+        Fix("Copy it after the flip, or flip the tensor.",
+            ("torch.from_numpy(image[:, ::-1].copy())", "torch.flip(tensor, dims=[-1])")),
+        "https://docs.pytorch.org/docs/stable/generated/torch.from_numpy.html"),
     Row("log_torchvision_without_cuda", "root", "library",
         r"Could not run 'torchvision::(?P<name>\w+)' with arguments from the 'CUDA' backend",
         ("NotImplementedError: Could not run 'torchvision::nms' with arguments from the 'CUDA' backend. This could be "
