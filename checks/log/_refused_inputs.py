@@ -88,14 +88,6 @@ _OF_LAYERS = (
             "before it removed a dimension (squeeze, an index, mean), or kept too many (images, windows of windows).",
             (Fix("Print the shape before the layer, and add or remove the dimension.",
                  ("print(x.shape)", "x = x.unsqueeze(-1)  # one feature", "x = x.flatten(2)")),), of_code=True),
-    Refusal("RuntimeError", r"padded input size per channel: \((?P<size>[\dx ]+)\)\. Kernel size: \((?P<kernel>[\dx ]+)"
-            r"\)\. Kernel size can't be greater",
-            "the input of a convolution ({size}) is smaller than its kernel ({kernel}){at}",
-            "Layers with a stride and pooling shrink it on the way. Shorter texts or series, or smaller images than "
-            "the model was made for, end below the kernel.",
-            (Fix("Pad short samples to a minimum length, or remove them.",
-                 ("x = F.pad(x, (0, max(0, kernel - x.size(-1))))",)),
-             Fix("Or use padding='same', fewer poolings or a smaller kernel."))),
     Refusal("IndexError RuntimeError", r"The shape of the mask \[(?P<mask>[\d, ]+)\] at index \d+ does not match the "
             r"shape of the indexed tensor \[(?P<tensor>[\d, ]+)\]",
             "a mask of the shape [{mask}] selects from a tensor of the shape [{tensor}]{at}",
@@ -286,7 +278,7 @@ _OF_ARRAYS = (
             "an index of an array.",
             (Fix("Use // for divisions, and convert arrays of indices.", ("a[idx.astype(int)]", "print(repr(i))")),),
             of_code=True),
-    Refusal("ValueError", r"^(?:high <= 0|low >= high|high is out of bounds|a must be greater than 0)",
+    Refusal("ValueError", r"^(?:high <= 0|high is out of bounds)",
             "a random number is drawn from an empty range{at}",
             "Its upper bound is not above the lower one, mostly because the list, the data set or the replay buffer "
             "that gives it is empty, or shorter than a window or a batch.", (_EMPTY_LIST,)),
@@ -312,12 +304,6 @@ _OF_ARRAYS = (
                           ("LabelEncoder().fit(all_labels)", "OneHotEncoder(handle_unknown='ignore')")),)),
 )
 _OF_CALLS = (
-    Refusal("RuntimeError", r"Expected input_lengths to have value at most (?P<most>\d+), but got value (?P<got>\d+)",
-            "the CTC loss got a length of {got} for outputs of {most} steps{at}",
-            "The lengths count the steps of the model's output. Those of its input are longer: convolutions and "
-            "pooling shorten it.",
-            (Fix("Compute them from the output.", ("torch.full((batch,), log_probs.size(0))", "lengths // stride")),),
-            of_code=True),
     Refusal("TypeError", r"^(?P<call>\w+)\(\): argument '(?P<name>\w+)'(?: \(position \d+\))? must be Tensor, not "
             r"(?P<kind>\w+)",
             "{call}() got a {kind} as {name}, and takes a tensor{at}",
@@ -352,21 +338,10 @@ _OF_CALLS = (
             "their order are others, or the data was not prepared.",
             (Fix("Compare the names.", ("ls DATA_BIN", "fairseq-train DATA_BIN --source-lang de --target-lang en")),),
             of_code=True),
-    Refusal("DGLError", r"There are 0-in-degree nodes in the graph",
-            "some nodes of the graph have no incoming edge, and DGL's layer refuses them{at}",
-            "Their output would be zero.",
-            (Fix("Add an edge from each node to itself.", ("g = dgl.add_self_loop(g)",)),)),
     Refusal("DGLError", r"Device API (?P<name>\w+) is not enabled",
             "the installed DGL has no support for {name}{at}", "It is the build for CPUs.",
             (Fix("Install the build for the CUDA version of torch.",
                  ("python -c 'import torch; print(torch.__version__, torch.version.cuda)'", "pip uninstall dgl")),),
-            of_code=True),
-    Refusal("ImportError", r"'(?P<name>\w+)' requires (?:either )?'(?P<package>pyg-lib|torch-\w+)'",
-            "{name} of PyTorch Geometric needs the package {package}, which is not installed{at}",
-            "Its compiled parts are packages of their own, built for one version of torch and CUDA.",
-            (Fix("Install the build for the installed torch.",
-                 ("python -c 'import torch; print(torch.__version__, torch.version.cuda)'",
-                  "pip install pyg_lib torch_sparse torch_scatter -f https://data.pyg.org/whl/torch-X+cuY.html")),),
             of_code=True),
     Refusal("EOFError ValueError", r"Source and reference streams have different lengths|^Hypothesis is empty|"
             r"The number of hypotheses and their reference\(s\) should be the same",
