@@ -210,3 +210,15 @@ def test_a_clusters_memory_watcher(line: str, tmp_path: Path) -> None:
     row, title, words = explained(tmp_path, f"Epoch 1 loss 0.3\n{line}\n")
     assert row == "log_memory_watcher_killed", title
     assert "host memory" in title and "item()" in words
+
+
+def test_lsf_reports_a_failure_whose_error_is_in_another_file(tmp_path: Path) -> None:
+    summary = "Exited with exit code 1.\n\nResource usage summary:\n\n" + "    Run time :   94 sec.\n" * 12
+    summary += (
+        "\nThe output (if any) is above this job summary.\n\nRead file </home/u/t.err> for stderr output of this job.\n"
+    )
+    _, title, words = explained(tmp_path, f"epoch 1 loss 0.3\nepoch 2 loss 0.2\n{summary}")
+    assert title.startswith("LSF reports that the job's program failed with exit code 1") and "Read file" in words
+    error = frames((SCRIPT, "main", "x = f(3)")) + "NameError: name 'f' is not defined\n"
+    assert "f, which does not exist there" in explained(tmp_path, f"{error}{summary}")[1]
+    assert cause(f"epoch 2 loss 0.2\nSuccessfully completed.\n{summary[25:]}", tmp_path) is None
