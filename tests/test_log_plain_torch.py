@@ -222,3 +222,19 @@ def test_lsf_reports_a_failure_whose_error_is_in_another_file(tmp_path: Path) ->
     error = frames((SCRIPT, "main", "x = f(3)")) + "NameError: name 'f' is not defined\n"
     assert "f, which does not exist there" in explained(tmp_path, f"{error}{summary}")[1]
     assert cause(f"epoch 2 loss 0.2\nSuccessfully completed.\n{summary[25:]}", tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "title"),
+    [
+        ("return X[:, k%m].view_as(x0), res", "unsupported operand type(s) for %: 'int' and 'str'", "m is a text, and"),
+        ("if step % args.log_every == 0:", "unsupported operand type(s) for %: 'int' and 'str'", "args.log_every is a"),
+        ("while cfg['steps'] > step:", "'>' not supported between instances of 'str' and 'int'", "cfg['steps'] is a"),
+        ("lr = scale * 0.1", "unsupported operand type(s) for *: 'str' and 'float'", "scale is a text, and"),
+        ("x = f(a)", "unsupported operand type(s) for *: 'str' and 'float'", "a number is computed with text"),
+        ("x = a * b * c", "unsupported operand type(s) for *: 'float' and 'str'", "a number is computed with text"),
+    ],
+)
+def test_a_setting_that_is_a_text_is_named(code: str, error: str, title: str, tmp_path: Path) -> None:
+    row, found, _ = explained(tmp_path, f"{frames((SCRIPT, 'main', code))}TypeError: {error}\n")
+    assert row == "log_setting_is_text" and found.startswith(title), found
