@@ -95,6 +95,7 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
         ("t = strptime(s, f)", (("/opt/env/lib/python3.11/_strptime.py", "_strptime", "raise ValueError("),),
          "ValueError: time data '2020-01-01 00:00' does not match format '%Y-%m-%d'",
          "2020-01-01 00:00 instead of %Y-%m-%d", "to_datetime"),
+        ("d[a] = 1", (), "TypeError: unhashable type: 'numpy.ndarray'", "a numpy.ndarray is used as a key", "tuple"),
         ("seen.add(row)", (), "TypeError: unhashable type: 'list'", "a list is used as a key", "tuple(items)"),
         ("for x in tqdm(xs):", (), "TypeError: 'module' object is not callable", "a module is called", "import tqdm"),
         ("m = Model()", (), "TypeError: Can't instantiate abstract class Model without an implementation for abstract "
@@ -109,7 +110,7 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
         ("x = np.dot(a, b)", (), "ValueError: shapes (3,4) and (3,4) not aligned: 4 (dim 1) != 3 (dim 0)",
          "the inner sizes differ (3,4 and 3,4)", "a.shape"),
         ("x[i] = v", (), "ValueError: could not broadcast input array from shape (10,) into shape (12,)",
-         "values of the shape 10, are written into a place of the shape 12,", "a.shape"),
+         "values of the shape 10 are written into a place of the shape 12 (fit", "a.shape"),
         ("x = a[m]", (),
          "IndexError: boolean index did not match indexed array along axis 0; size of axis is 10 but size "
          "of corresponding boolean axis is 12", "a mask of 12 items selects from an array of 10", "a[a > 0]"),

@@ -37,7 +37,7 @@ _OF_GAMES = (
                  ("print(model.observation_space, env.observation_space, env.reset()[0].shape)",)),)),
 )
 _OF_LOCALES = (
-    Refusal("UnicodeEncodeError", r"'(?P<codec>ascii|latin-1|charmap|cp1252|gbk)' codec can't encode",
+    Refusal("UnicodeEncodeError", r"'(?P<codec>ascii|charmap|cp1252|gbk)' codec can't encode",
             "a text has characters that the output's encoding ({codec}) does not have{at}",
             "print() and open() use the encoding of the locale. In batch jobs and containers without one (LANG=C), it "
             "is ASCII.",
@@ -55,7 +55,7 @@ _OF_TEXTS = (
             "way: capital letters, other tokens, an id instead of a word.",
             (Fix("Skip such words, or use a vector of zeros for them.",
                  ("v = wv[word] if word in wv else np.zeros(wv.vector_size)",)),)),
-    Refusal("Exception OSError", r"^No such file or directory \(os error 2\)",
+    Refusal("Exception", r"^No such file or directory \(os error 2\)",
             "a tokenizer's file does not exist{at}",
             "The tokenizers package (Rust) opened a path that is not there, or whose folder is not: tokenizer.json, "
             "vocab.txt, merges.txt or the texts to train on.",

@@ -218,11 +218,11 @@ _OF_PYTHON = (
             "A file has dates of another form, perhaps only in some rows, or other columns than expected.",
             (Fix("Change the format, or let pandas find it.",
                  ("pd.to_datetime(df['time'], errors='coerce')", "dateutil.parser.parse(text)")),)),
-    Refusal("TypeError", r"^unhashable type: '(?P<kind>\w+)'|"
-            r"cannot use '(?P<other>\w+)' as a (?:dict key|set element)",
+    Refusal("TypeError", r"^unhashable type: '(?P<kind>[\w.]+)'|"
+            r"cannot use '(?P<other>[\w.]+)' as a (?:dict key|set element)",
             "a {kind}{other} is used as a key of a dict or an item of a set{at}",
-            "Keys must not change: texts, numbers and tuples. A column with lists, nested settings, or brackets too "
-            "many (d[[a, b]]) give others.",
+            "Keys must not change: texts, numbers and tuples. A column with lists, nested settings, brackets too many "
+            "(d[[a, b]]) and a part of a dict (d[:10]) give others.",
             (Fix("Make a tuple or a text of it.", ("key = tuple(items)", "df['c'] = df['c'].map(str)")),),
             of_code=True, own=True),
     Refusal("TypeError", r"^'module' object is not callable",
@@ -260,8 +260,8 @@ _OF_ARRAYS = (
             "two matrices cannot be multiplied: the inner sizes differ ({left}{first} and {right}{second}){at}",
             "For a @ b, the last dimension of a must equal the last but one of b. One of them has to be transposed, or "
             "comes from a model or a table with another number of features.", (_SHAPES,), of_code=True),
-    Refusal("ValueError", r"could not broadcast input array from shape \(?(?P<given>[\d, ]+)\)? into shape "
-            r"\(?(?P<place>[\d, ]+)",
+    Refusal("ValueError", r"could not broadcast input array from shape \(?(?P<given>\d[\d, ]*?),?\)? into "
+            r"shape \(?(?P<place>\d[\d, ]*?),?(?:\)|$)",
             "values of the shape {given} are written into a place of the shape {place}{at}",
             "The array was made for another number of samples, steps or columns than what is written into it.",
             (_SHAPES,)),
@@ -318,8 +318,8 @@ _OF_CALLS = (
     Refusal("TypeError", r"'(?P<kind>int|float)' object is not iterable|"
             r"object of type '(?P<other>int|float)' has no len",
             "a single number ({kind}{other}) is used as a list{at}",
-            "An option has one value where the code expects several, a function returns one number, or range() is "
-            "missing in `for i in n`.",
+            "An option has one value where the code expects several, a function returns one number, an empty cell of a "
+            "table is NaN (a float), or range() is missing in `for i in n`.",
             (Fix("Make a list of it, or write range().", ("for i in range(n): ...", "values = [value]")),),
             of_code=True, own=True),
     Refusal("TypeError", r"^expected string or bytes-like object|sequence item \d+: expected str instance",
