@@ -74,7 +74,7 @@ ROWS = (
         "the molecular dynamics program (OpenMM, GROMACS) finds no GPU that it can use",
         "No GPU is visible to it, the driver is older than its CUDA, or it was built without CUDA.",
         Fix("Check both.", ("nvidia-smi", "python -m openmm.testInstallation", "gmx --version | grep -i gpu")),
-        "http://docs.openmm.org/latest/userguide/application/01_getting_started.html"),
+        "https://docs.openmm.org/latest/userguide/application/01_getting_started.html"),
     Row("log_simulation_unstable", "root", "script",
         r"Exception: (?:Particle (?:coordinate|position) is NaN|Energy is NaN)|"
         r"MujocoException: .*Nan, Inf or huge value in Q",
