@@ -210,3 +210,31 @@ def test_a_clusters_memory_watcher(line: str, tmp_path: Path) -> None:
     row, title, words = explained(tmp_path, f"Epoch 1 loss 0.3\n{line}\n")
     assert row == "log_memory_watcher_killed", title
     assert "host memory" in title and "item()" in words
+
+
+def test_lsf_reports_a_failure_whose_error_is_in_another_file(tmp_path: Path) -> None:
+    summary = "Exited with exit code 1.\n\nResource usage summary:\n\n" + "    Run time :   94 sec.\n" * 12
+    summary += (
+        "\nThe output (if any) is above this job summary.\n\nRead file </home/u/t.err> for stderr output of this job.\n"
+    )
+    _, title, words = explained(tmp_path, f"epoch 1 loss 0.3\nepoch 2 loss 0.2\n{summary}")
+    assert title.startswith("LSF reports that the job's program failed with exit code 1") and "Read file" in words
+    error = frames((SCRIPT, "main", "x = f(3)")) + "NameError: name 'f' is not defined\n"
+    assert "f, which does not exist there" in explained(tmp_path, f"{error}{summary}")[1]
+    assert cause(f"epoch 2 loss 0.2\nSuccessfully completed.\n{summary[25:]}", tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "title"),
+    [
+        ("return X[:, k%m].view_as(x0), res", "unsupported operand type(s) for %: 'int' and 'str'", "m is a text, and"),
+        ("if step % args.log_every == 0:", "unsupported operand type(s) for %: 'int' and 'str'", "args.log_every is a"),
+        ("while cfg['steps'] > step:", "'>' not supported between instances of 'str' and 'int'", "cfg['steps'] is a"),
+        ("lr = scale * 0.1", "unsupported operand type(s) for *: 'str' and 'float'", "scale is a text, and"),
+        ("x = f(a)", "unsupported operand type(s) for *: 'str' and 'float'", "a number is computed with text"),
+        ("x = a * b * c", "unsupported operand type(s) for *: 'float' and 'str'", "a number is computed with text"),
+    ],
+)
+def test_a_setting_that_is_a_text_is_named(code: str, error: str, title: str, tmp_path: Path) -> None:
+    row, found, _ = explained(tmp_path, f"{frames((SCRIPT, 'main', code))}TypeError: {error}\n")
+    assert row == "log_setting_is_text" and found.startswith(title), found

@@ -39,8 +39,6 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
          "a tensor of 2 dimensions, and takes 3", "unsqueeze"),
         ("y = rnn(x)", _RNN, "ValueError: LSTM: Expected input to be 2D or 3D, got 4D instead",
          "a tensor of 4 dimensions, and takes 2D or 3D", "flatten"),
-        ("y = conv(x)", (), "RuntimeError: Calculated padded input size per channel: (2 x 9). Kernel size: (3 x 3). "
-         "Kernel size can't be greater than actual input size", "(2 x 9) is smaller than its kernel (3 x 3)", "F.pad"),
         ("x = a[mask]", (), "IndexError: The shape of the mask [32] at index 0 does not match the shape of the indexed "
          "tensor [16, 8] at index 0", "mask of the shape [32] selects from a tensor of the shape [16, 8]", "x[x > 0]"),
         ("x = a[i]", (), "IndexError: tensors used as indices must be long, int, byte or bool tensors",
@@ -97,6 +95,7 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
         ("t = strptime(s, f)", (("/opt/env/lib/python3.11/_strptime.py", "_strptime", "raise ValueError("),),
          "ValueError: time data '2020-01-01 00:00' does not match format '%Y-%m-%d'",
          "2020-01-01 00:00 instead of %Y-%m-%d", "to_datetime"),
+        ("d[a] = 1", (), "TypeError: unhashable type: 'numpy.ndarray'", "a numpy.ndarray is used as a key", "tuple"),
         ("seen.add(row)", (), "TypeError: unhashable type: 'list'", "a list is used as a key", "tuple(items)"),
         ("for x in tqdm(xs):", (), "TypeError: 'module' object is not callable", "a module is called", "import tqdm"),
         ("m = Model()", (), "TypeError: Can't instantiate abstract class Model without an implementation for abstract "
@@ -111,7 +110,7 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
         ("x = np.dot(a, b)", (), "ValueError: shapes (3,4) and (3,4) not aligned: 4 (dim 1) != 3 (dim 0)",
          "the inner sizes differ (3,4 and 3,4)", "a.shape"),
         ("x[i] = v", (), "ValueError: could not broadcast input array from shape (10,) into shape (12,)",
-         "values of the shape 10, are written into a place of the shape 12,", "a.shape"),
+         "values of the shape 10 are written into a place of the shape 12 (fit", "a.shape"),
         ("x = a[m]", (),
          "IndexError: boolean index did not match indexed array along axis 0; size of axis is 10 but size "
          "of corresponding boolean axis is 12", "a mask of 12 items selects from an array of 10", "a[a > 0]"),
@@ -127,9 +126,6 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
         ("e.transform(y)", (("sklearn/utils/_encode.py", "_encode", "raise ValueError("),),
          "ValueError: y contains previously unseen labels: ['cat']", "not there when the encoder was fitted: ['cat']",
          "all_labels"),
-        ("loss = ctc(a, b, c, d)", (),
-         "RuntimeError: Expected input_lengths to have value at most 50, but got value 64 "
-         "(while checking arguments for ctc_loss_gpu)", "a length of 64 for outputs of 50 steps", "log_probs.size(0)"),
         ("loss = ce(out, y)", _LOSS,
          "TypeError: cross_entropy_loss(): argument 'input' (position 1) must be Tensor, not "
          "tuple", "cross_entropy_loss() got a tuple as input", "out[0]"),
@@ -146,9 +142,6 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
         ("task.load_dataset(s)", (("fairseq/tasks/translation.py", "load", "raise FileNotFoundError("),),
          "FileNotFoundError: Dataset not found: train (data-bin/iwslt14)", "fairseq does not find the split train",
          "ls"),
-        ("y = conv(g, x)", (("dgl/nn/pytorch/conv/gatconv.py", "forward", "raise DGLError("),),
-         "dgl._ffi.base.DGLError: "
-         "There are 0-in-degree nodes in the graph, output will be invalid", "no incoming edge", "add_self_loop"),
         ("b = sacrebleu.corpus_bleu(h, r)", (("sacrebleu/compat.py", "corpus_bleu", "raise EOFError("),),
          "EOFError: Source and reference streams have different lengths!", "do not belong together", "wc -l"),
         ("x = eval(s)", (), '  File "<string>", line 1\n    foo bar\n        ^\nSyntaxError: invalid syntax',
@@ -170,10 +163,6 @@ def test_what_layers_tables_and_python_refuse(
 @pytest.mark.parametrize(
     ("code", "below", "error", "title", "fix"),
     [
-        ("env = gym.make('Pong')", _GYM, "gym.error.NameNotFound: Environment `Pong` doesn't exist.",
-         "gym has no environment Pong", "pprint_registry"),
-        ("env = gym.make('Own-v0')", _GYM, "gym.error.UnregisteredEnv: No registered env with id: Own-v0",
-         "gym has no environment Own-v0", "import"),
         ("env = gym.make('Ant-v2')", _GYM, "gym.error.DependencyNotInstalled: No module named 'mujoco_py'. (HINT: you "
          "need to install mujoco_py)", "needs a package that is not installed: mujoco_py", "gymnasium[mujoco]"),
         ("env = gym.make('Pong')", (("ale_py/env.py", "__init__", "raise"),), "gymnasium.error.Error: We're Unable to "
@@ -181,18 +170,10 @@ def test_what_layers_tables_and_python_refuse(
         ("a = model.predict(obs)", (("stable_baselines3/common/utils.py", "is_vectorized", "raise ValueError("),),
          "ValueError: Error: Unexpected observation shape (4,) for Box environment, please use (3,) or (n_env, 3) for "
          "the observation shape.", "of the shape (4,), and was made for (3,)", "same wrappers"),
-        ("obs, reward, done, info = env.step(action)", (), "ValueError: too many values to unpack (expected 4)",
-         "step() of the environment does not return 4 values", "terminated, truncated, info = env.step(action)"),
-        ("obs, info = env.reset()", (), "ValueError: too many values to unpack (expected 2)",
-         "reset() of the environment does not return 2 values", "observation = env.reset()"),
         ("obs = env.step(action)", (("gym/wrappers/time_limit.py", "step",
                                      "observation, reward, terminated, truncated, info = self.env.step(action)"),),
          "ValueError: not enough values to unpack (expected 5, got 4)", "step() of the environment does not return 5",
          "shimmy"),
-        ("env.render()", (("pyglet/gl/__init__.py", "<module>", "raise"),),
-         'pyglet.canvas.xlib.NoSuchDisplayException: Cannot connect to "None"', "without a display", "xvfb-run"),
-        ("plt.figure()", (), "_tkinter.TclError: no display name and no $DISPLAY environment variable",
-         "without a display", "MPLBACKEND=Agg"),
         ("print(text)", (), "UnicodeEncodeError: 'ascii' codec can't encode characters in position 0-3: ordinal not in "
          "range(128)", "the output's encoding (ascii)", "PYTHONUTF8=1"),
         ("nlp = spacy.load('en')", (("spacy/util.py", "load_model", "raise IOError()"),),

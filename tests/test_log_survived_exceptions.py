@@ -114,3 +114,16 @@ def test_a_doubled_exception_is_read(tmp_path: Path) -> None:
     frame = '  File "train.py", line 232\n    optim="adam"\n    ^\n'
     row, title, _ = explained(tmp_path, f"{frame}SyntaxErrorSyntaxError: : invalid syntaxinvalid syntax\n{frame}")
     assert row == "log_syntax_error" and title == "a syntax error in train.py:232: invalid syntax", title
+
+
+def test_code_that_a_program_only_tries_out(tmp_path: Path) -> None:
+    tried = "  File \"<string>\", line 3\n    def f(\n         ^\nSyntaxError: '(' was never closed\n"
+    assert cause(f"Epoch 1/9 loss 0.5\n{tried}Epoch 2/9 loss 0.4\nEpoch 3/9 loss 0.3\n", tmp_path) is None
+    assert cause(f"Epoch 1/9 loss 0.5\n{tried}", tmp_path) == "log_syntax_error"
+
+
+def test_tensorflow_computes_on_the_cpu_without_a_gpu(tmp_path: Path) -> None:
+    refused = "failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n"
+    start = f"2021-01-01 00:00:00.1: E tensorflow/stream_executor/cuda/cuda_driver.cc:271] {refused}"
+    assert cause(f"{start}Epoch 1/9 loss 0.5\n", tmp_path) is None
+    assert cause("RuntimeError: CUDA error: no CUDA-capable device is detected\n", tmp_path) == "log_no_gpu"

@@ -1,4 +1,4 @@
-"""What do environments of gym, tokenizers, a display and other things outside of the model miss on this machine?
+"""What do games of gym, tokenizers, word vectors, a locale and services miss on this machine?
 
 One entry for one message, as in `_refused_inputs.py`. Texts for `exceptions.py`.
 """
@@ -14,27 +14,7 @@ from ._own_objects import Meaning
 from ._refused_inputs import Refusal
 
 # fmt: off
-_LIST_GAMES = Fix("List those that are registered, after the imports of the script.",
-                  ("python -c 'import gymnasium as gym; gym.pprint_registry()'",
-                   "pip list | grep -iE 'gym|ale|mujoco'"))
-_HEADLESS = (
-    Fix("Draw into files instead of a window.",
-        ("export MPLBACKEND=Agg", "plt.savefig('plot.png')", "gym.make(NAME, render_mode='rgb_array')")),
-    Fix("Or give the program a virtual display, or render with the GPU.",
-        ("xvfb-run -a python train.py", "export MUJOCO_GL=egl")),
-)
 _OF_GAMES = (
-    Refusal("NameNotFound NamespaceNotFound VersionNotFound UnregisteredEnv DeprecatedEnv Error",
-            r"(?:Environment|Namespace|No registered env with id:?|Environment version) `?(?P<name>[\w/:.-]+?)`?"
-            r"(?:$|\. | (?:not found|doesn't exist|is deprecated|for environment))",
-            "gym has no environment {name} here{at}",
-            "Nothing that this process has imported registers that name. Its package is not installed or not imported, "
-            "or its release has other names and versions (Atari games are ALE/NAME-v5, MuJoCo -v4 and -v5), or the "
-            "script's own environment is registered by a module that is imported later.",
-            (_LIST_GAMES,
-             Fix("Install and import the package that has it.",
-                 ('pip install "gymnasium[atari,mujoco]"', "import ale_py; gym.register_envs(ale_py)"))),
-            of_code=True),
     Refusal("Error", r"[Uu]nable to find the game \"?(?P<name>\w+)|Game not found: \"?(?P<other>\w+)|"
             r"(?:does not provide|no longer distributes) ROMs",
             "the file of the Atari game {name}{other} (its ROM) is not installed{at}",
@@ -56,15 +36,8 @@ _OF_GAMES = (
             (Fix("Compare the spaces, and use the same wrappers in training and evaluation.",
                  ("print(model.observation_space, env.observation_space, env.reset()[0].shape)",)),)),
 )
-_OF_DISPLAYS = (
-    Refusal("NoSuchDisplayException TclError ImportError error DisplayNameError DisplayConnectionError Error",
-            r"Cannot connect to \"(?P<name>[^\"]*)\"|no display name and no \$DISPLAY|couldn't connect to display|"
-            r"[Cc]annot load backend '\w+' which requires|No available video device|Can't connect to display|"
-            r"Failed to (?:open|connect to) (?:the )?(?:X )?[Dd]isplay",
-            "a window is to be opened on a machine without a display{at}",
-            "A node of a cluster, a container and an SSH session have no screen. Plots and rendered environments ask "
-            "for one unless they are told to draw into memory.", _HEADLESS, of_code=True),
-    Refusal("UnicodeEncodeError", r"'(?P<codec>ascii|latin-1|charmap|cp1252|gbk)' codec can't encode",
+_OF_LOCALES = (
+    Refusal("UnicodeEncodeError", r"'(?P<codec>ascii|charmap|cp1252|gbk)' codec can't encode",
             "a text has characters that the output's encoding ({codec}) does not have{at}",
             "print() and open() use the encoding of the locale. In batch jobs and containers without one (LANG=C), it "
             "is ASCII.",
@@ -82,7 +55,7 @@ _OF_TEXTS = (
             "way: capital letters, other tokens, an id instead of a word.",
             (Fix("Skip such words, or use a vector of zeros for them.",
                  ("v = wv[word] if word in wv else np.zeros(wv.vector_size)",)),)),
-    Refusal("Exception OSError", r"^No such file or directory \(os error 2\)",
+    Refusal("Exception", r"^No such file or directory \(os error 2\)",
             "a tokenizer's file does not exist{at}",
             "The tokenizers package (Rust) opened a path that is not there, or whose folder is not: tokenizer.json, "
             "vocab.txt, merges.txt or the texts to train on.",
@@ -114,7 +87,7 @@ _OF_SERVICES = (
             (Fix("Add credit, or use the key of another project."),
              Fix("Let the program save what it has, so that it can continue from there."))),
 )
-_ALL = (*_OF_GAMES, *_OF_DISPLAYS, *_OF_TEXTS, *_OF_SERVICES)
+_ALL = (*_OF_GAMES, *_OF_LOCALES, *_OF_TEXTS, *_OF_SERVICES)
 # fmt: on
 
 
@@ -127,9 +100,9 @@ _RETURNS = {
 
 
 def _other_api(one: UncaughtException) -> Meaning | None:
-    """Explain reset() or step() of an environment that returns what another release of gym returns."""
+    """Explain a wrapper whose environment returns what another release of gym returns."""
     found = _VALUES.match(one.message)
-    code = one.code or ""
+    code = (one.code or "") if one.packages[-1:] != ("",) else ""
     call = _CALLS.search(code)
     wanted = int(found["wanted"]) if found else 0
     if not found or not call or "=" not in code[: call.start()]:
@@ -141,15 +114,12 @@ def _other_api(one: UncaughtException) -> Meaning | None:
     at = f" ({one.place})" if one.place else ""
     release = "gym before 0.26" if expected == old else "gymnasium, and gym since 0.26"
     return Meaning(
-        f"{call['call']}() of the environment does not return {expected[0]} values, as the line expects{at}",
-        f"The script is written for {release}: {expected[1]}. The environment, or a wrapper around it, probably "
-        f"returns what the other releases do: {returned[1]}.",
+        f"{call['call']}() of the environment does not return {expected[0]} values, as a wrapper around it expects{at}",
+        f"The wrapper is written for {release}: {expected[1]}. The environment below it probably returns what the "
+        f"other releases do: {returned[1]}.",
         (
             Fix("Look at which releases are installed.", ("pip list | grep -iE 'gym|stable|ale|mujoco'",)),
-            Fix(
-                "Change the line.",
-                (f"{returned[1]} = env.{call['call']}({'action' if call['call'] == 'step' else ''})",),
-            ),
+            Fix(f"If the environment is your own, return {expected[1]}."),
             Fix(
                 "Or wrap an old environment.",
                 ("gymnasium.make(NAME, apply_api_compatibility=True)", 'pip install "shimmy[gym-v21]"'),

@@ -88,14 +88,6 @@ _OF_LAYERS = (
             "before it removed a dimension (squeeze, an index, mean), or kept too many (images, windows of windows).",
             (Fix("Print the shape before the layer, and add or remove the dimension.",
                  ("print(x.shape)", "x = x.unsqueeze(-1)  # one feature", "x = x.flatten(2)")),), of_code=True),
-    Refusal("RuntimeError", r"padded input size per channel: \((?P<size>[\dx ]+)\)\. Kernel size: \((?P<kernel>[\dx ]+)"
-            r"\)\. Kernel size can't be greater",
-            "the input of a convolution ({size}) is smaller than its kernel ({kernel}){at}",
-            "Layers with a stride and pooling shrink it on the way. Shorter texts or series, or smaller images than "
-            "the model was made for, end below the kernel.",
-            (Fix("Pad short samples to a minimum length, or remove them.",
-                 ("x = F.pad(x, (0, max(0, kernel - x.size(-1))))",)),
-             Fix("Or use padding='same', fewer poolings or a smaller kernel."))),
     Refusal("IndexError RuntimeError", r"The shape of the mask \[(?P<mask>[\d, ]+)\] at index \d+ does not match the "
             r"shape of the indexed tensor \[(?P<tensor>[\d, ]+)\]",
             "a mask of the shape [{mask}] selects from a tensor of the shape [{tensor}]{at}",
@@ -226,11 +218,11 @@ _OF_PYTHON = (
             "A file has dates of another form, perhaps only in some rows, or other columns than expected.",
             (Fix("Change the format, or let pandas find it.",
                  ("pd.to_datetime(df['time'], errors='coerce')", "dateutil.parser.parse(text)")),)),
-    Refusal("TypeError", r"^unhashable type: '(?P<kind>\w+)'|"
-            r"cannot use '(?P<other>\w+)' as a (?:dict key|set element)",
+    Refusal("TypeError", r"^unhashable type: '(?P<kind>[\w.]+)'|"
+            r"cannot use '(?P<other>[\w.]+)' as a (?:dict key|set element)",
             "a {kind}{other} is used as a key of a dict or an item of a set{at}",
-            "Keys must not change: texts, numbers and tuples. A column with lists, nested settings, or brackets too "
-            "many (d[[a, b]]) give others.",
+            "Keys must not change: texts, numbers and tuples. A column with lists, nested settings, brackets too many "
+            "(d[[a, b]]) and a part of a dict (d[:10]) give others.",
             (Fix("Make a tuple or a text of it.", ("key = tuple(items)", "df['c'] = df['c'].map(str)")),),
             of_code=True, own=True),
     Refusal("TypeError", r"^'module' object is not callable",
@@ -268,8 +260,8 @@ _OF_ARRAYS = (
             "two matrices cannot be multiplied: the inner sizes differ ({left}{first} and {right}{second}){at}",
             "For a @ b, the last dimension of a must equal the last but one of b. One of them has to be transposed, or "
             "comes from a model or a table with another number of features.", (_SHAPES,), of_code=True),
-    Refusal("ValueError", r"could not broadcast input array from shape \(?(?P<given>[\d, ]+)\)? into shape "
-            r"\(?(?P<place>[\d, ]+)",
+    Refusal("ValueError", r"could not broadcast input array from shape \(?(?P<given>\d[\d, ]*?),?\)? into "
+            r"shape \(?(?P<place>\d[\d, ]*?),?(?:\)|$)",
             "values of the shape {given} are written into a place of the shape {place}{at}",
             "The array was made for another number of samples, steps or columns than what is written into it.",
             (_SHAPES,)),
@@ -286,7 +278,7 @@ _OF_ARRAYS = (
             "an index of an array.",
             (Fix("Use // for divisions, and convert arrays of indices.", ("a[idx.astype(int)]", "print(repr(i))")),),
             of_code=True),
-    Refusal("ValueError", r"^(?:high <= 0|low >= high|high is out of bounds|a must be greater than 0)",
+    Refusal("ValueError", r"^(?:high <= 0|high is out of bounds)",
             "a random number is drawn from an empty range{at}",
             "Its upper bound is not above the lower one, mostly because the list, the data set or the replay buffer "
             "that gives it is empty, or shorter than a window or a batch.", (_EMPTY_LIST,)),
@@ -312,12 +304,6 @@ _OF_ARRAYS = (
                           ("LabelEncoder().fit(all_labels)", "OneHotEncoder(handle_unknown='ignore')")),)),
 )
 _OF_CALLS = (
-    Refusal("RuntimeError", r"Expected input_lengths to have value at most (?P<most>\d+), but got value (?P<got>\d+)",
-            "the CTC loss got a length of {got} for outputs of {most} steps{at}",
-            "The lengths count the steps of the model's output. Those of its input are longer: convolutions and "
-            "pooling shorten it.",
-            (Fix("Compute them from the output.", ("torch.full((batch,), log_probs.size(0))", "lengths // stride")),),
-            of_code=True),
     Refusal("TypeError", r"^(?P<call>\w+)\(\): argument '(?P<name>\w+)'(?: \(position \d+\))? must be Tensor, not "
             r"(?P<kind>\w+)",
             "{call}() got a {kind} as {name}, and takes a tensor{at}",
@@ -332,8 +318,8 @@ _OF_CALLS = (
     Refusal("TypeError", r"'(?P<kind>int|float)' object is not iterable|"
             r"object of type '(?P<other>int|float)' has no len",
             "a single number ({kind}{other}) is used as a list{at}",
-            "An option has one value where the code expects several, a function returns one number, or range() is "
-            "missing in `for i in n`.",
+            "An option has one value where the code expects several, a function returns one number, an empty cell of a "
+            "table is NaN (a float), or range() is missing in `for i in n`.",
             (Fix("Make a list of it, or write range().", ("for i in range(n): ...", "values = [value]")),),
             of_code=True, own=True),
     Refusal("TypeError", r"^expected string or bytes-like object|sequence item \d+: expected str instance",
@@ -352,21 +338,10 @@ _OF_CALLS = (
             "their order are others, or the data was not prepared.",
             (Fix("Compare the names.", ("ls DATA_BIN", "fairseq-train DATA_BIN --source-lang de --target-lang en")),),
             of_code=True),
-    Refusal("DGLError", r"There are 0-in-degree nodes in the graph",
-            "some nodes of the graph have no incoming edge, and DGL's layer refuses them{at}",
-            "Their output would be zero.",
-            (Fix("Add an edge from each node to itself.", ("g = dgl.add_self_loop(g)",)),)),
     Refusal("DGLError", r"Device API (?P<name>\w+) is not enabled",
             "the installed DGL has no support for {name}{at}", "It is the build for CPUs.",
             (Fix("Install the build for the CUDA version of torch.",
                  ("python -c 'import torch; print(torch.__version__, torch.version.cuda)'", "pip uninstall dgl")),),
-            of_code=True),
-    Refusal("ImportError", r"'(?P<name>\w+)' requires (?:either )?'(?P<package>pyg-lib|torch-\w+)'",
-            "{name} of PyTorch Geometric needs the package {package}, which is not installed{at}",
-            "Its compiled parts are packages of their own, built for one version of torch and CUDA.",
-            (Fix("Install the build for the installed torch.",
-                 ("python -c 'import torch; print(torch.__version__, torch.version.cuda)'",
-                  "pip install pyg_lib torch_sparse torch_scatter -f https://data.pyg.org/whl/torch-X+cuY.html")),),
             of_code=True),
     Refusal("EOFError ValueError", r"Source and reference streams have different lengths|^Hypothesis is empty|"
             r"The number of hypotheses and their reference\(s\) should be the same",

@@ -15,8 +15,8 @@ _NAME = re.compile(r"['\"](?P<name>[\w.-]+)['\"]")
 _NUMBERS = re.compile(r"\.\d+(?=\.|$)")
 # What wrappers, adapters, quantized layers and other releases add: cases of the row explain these.
 _OF_CASES = re.compile(
-    r"(?:^|\.)(?:module|_orig_mod|base_model|base_layer)\.|lora_|absmax|\.SCB|qzeros|fake_quant|activation_post_process|"
-    r"position_ids|inv_freq|masked_bias|mlp\.experts|(?:^|\.)bn\d"
+    r"(?:^|[ .])(?:module|_orig_mod|base_model|base_layer)\.|lora_|absmax|\.SCB|qzeros|fake_quant|"
+    r"activation_post_process|position_ids|inv_freq|masked_bias|mlp\.experts|(?:^|[ .])bn\d"
 )
 _PRINT = "python -c \"import torch; print(*torch.load('CHECKPOINT', map_location='cpu'), sep='\\n')\" | head"
 _LOAD_PART = "model.load_state_dict(state, strict=False)  # returns the keys that it left out"

@@ -40,7 +40,7 @@ def where_syntax_fails(groups: Mapping[str, str], raised: UncaughtException | No
         return _of_text(groups["message"], raised)
     if not raised.frames[-1].endswith(" in ?"):  # the line that says where is not a frame: File "<string>", line 1
         return _of_text(groups["message"], raised) if _READS.search(raised.own_code or "") else None
-    line = f' The line is "{raised.code}".' if raised.code else ""
+    line = f' The line is "{raised.code}".' if re.search(r"\w", raised.code or "") else ""
     package = raised.packages[-1] if raised.packages else ""
     if package:
         name = skew.distribution(package)

@@ -127,7 +127,8 @@ ROWS = (
         _DRIVER, "https://github.com/zai-org/ChatGLM3/issues/100"),
     Row("log_no_gpu", "root", "cuda",
         r"Found no NVIDIA driver on your system|couldn't communicate with the NVIDIA driver|"
-        r"no CUDA-capable device is detected|No CUDA GPUs are available|no GPUs found!|No supported gpu backend found|"
+        r"(?<!CUDA_ERROR_NO_DEVICE: )no CUDA-capable device is detected|No CUDA GPUs are available|no GPUs found!|"
+        r"No supported gpu backend found|"
         r"NVML Shared Library Not Found|NVMLError_DriverNotLoaded|nvidia-smi: command not found"
         r"|[Uu]nsloth:? (?:cannot find any torch accelerator|currently only works on NVIDIA GPUs)|"
         r"No NVIDIA GPU found\?|with a model not initialized on GPU and with no GPU available|"

@@ -8,6 +8,7 @@ from mgpu.signature import Case, Row, signatures
 from . import _plain_torch_cases
 from ._circumstances import every, never, reported, shown
 from ._deepspeed_config_cases import CONFIG_AS_BASE64
+from ._settings_as_text import name_of_text
 
 _BUILDER = "https://github.com/deepspeedai/DeepSpeed/blob/master/op_builder/builder.py"
 _COORDINATOR = (
@@ -108,7 +109,7 @@ ROWS = (
         "text without Trainer. Environment variables are always text.",
         Fix("Write the number so that it is read as one, or convert it.",
             ("learning_rate: 1.0e-5", '"train_micro_batch_size_per_gpu": 4', "int(os.environ['WORLD_SIZE'])")),
-        "https://yaml.org/type/float.html"),
+        "https://yaml.org/type/float.html", explain=name_of_text),
     Row("log_zero_trains_nothing", "root", "script",
         r"zero stage \d requires an optimizer|optimizer\.param_groups\[0\]\[['\"]params['\"]\]\[0\]\.dtype|"
         r"max\(\[max\(tensor\.numel\(\), tensor\.ds_numel\)|optimizer got an empty parameter list",

@@ -314,7 +314,8 @@ ROWS = (
         "version causes the same error.",
         Fix("Fix it. You can check without a GPU.", ("python -m py_compile train.py", "python --version")),
         "https://docs.python.org/3/tutorial/errors.html",
-        summary="The script, or one of its modules, has a syntax error.", explain=where_syntax_fails),
+        summary="The script, or one of its modules, has a syntax error.", explain=where_syntax_fails,
+        tags=("before_ranks",)),  # with steps after it, it was in code that the program only tried out
 )
 # fmt: on
 
