@@ -19,9 +19,9 @@ from ._messages import first_of_empty, in_one_line, short_name, wrong_value
 from ._next_items import used_up, without_parameters
 from ._opencv import refused_array
 from ._own_arguments import not_a_size, path_that_is_none
+from ._own_calls import given_twice, not_pickled
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
-from ._repeated_arguments import given_twice
 from ._table_keys import computed_key, other_literal
 
 _KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
@@ -388,6 +388,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     _key,
     _call,
     given_twice,
+    not_pickled,
     _not_json,
     function_as_value,
     without_parameters,

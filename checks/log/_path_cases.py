@@ -34,23 +34,7 @@ NOT_A_FOLDER = Case(
     "    os.makedirs(out, exist_ok=True)\n  File \"<frozen os>\", line 225, in makedirs\n"
     "FileExistsError: [Errno 17] File exists: 'out/step_10'",
     "https://docs.python.org/3/library/os.html#os.makedirs")
-_PROGRAMS = (
-    "ffmpeg|ffprobe|sox|git|git-lfs|java|javac|nvcc|gcc|g\\+\\+|cc|cmake|make|ninja|nvidia-smi|aria2c|wget|curl|rsync|unzip|"
-    "squeue|sbatch|scontrol|srun|sinfo|tmux|ssh|dot|pdflatex|pdftoppm|Xvfb|xvfb-run|blender|perl|lspci|numactl|ip|ps|free"
-)
 PATHS = (
-    Case(said(rf"No such file or directory: '(?:{_PROGRAMS})'"),
-         "the script starts a program that is not installed here: {path}",
-         "Python starts it by its name, and no folder of PATH has it. A package of Python with the same name does not "
-         "contain the program itself.",
-         (Fix("Install the program, or load its module, in the environment of the job.",
-              ("command -v {path:path} || echo $PATH", "conda install -c conda-forge {path:path}",
-               "sudo apt-get install -y {path:path}")),),
-         'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    audio = load(path)\n'
-         '  File "/usr/lib/python3.11/subprocess.py", line 1955, in _execute_child\n'
-         "    raise child_exception_type(errno_num, err_msg, err_filename)\n"
-         "FileNotFoundError: [Errno 2] No such file or directory: 'ffmpeg'",
-         "https://docs.python.org/3/library/subprocess.html#exceptions"),
     Case(said(r"(?i)'[^']*(?:path[/_-]to\b|\byour[_-]|<[\w /.-]+>|change[_-]?me\b|replace[_-](?:me|with|this)\b|"
               r"\bplaceholder\b|\btodo\b|/xxx+\b|\[your)"),
          "the path is a placeholder of an example, not a real one: {path}",

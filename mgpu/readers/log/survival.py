@@ -31,10 +31,12 @@ _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
 _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
 # What says itself that it is a warning: of torch ("[W socket.cpp:601]"), Python, a logger, libibverbs. NCCL also warns
-# of what it then fails with. A package without GPU support says so and goes on, on the CPU.
+# of what it then fails with. Packages that find no GPU say so and go on, on the CPU, and DeepSpeed tries to link
+# libraries only to see whether they are there.
 _NOTICE = re.compile(
     r"^(?:\[rank\d+\]: ?)?\[W[\d ]|^\[c10d\] The |\b\w*Warning: |^[^A-Za-z]{0,40}(?:WARNING|INFO)\b|\bNCCL INFO\b|"
-    r"[|<(\[-] ?(?:WARNING|INFO|warn|info)\b|compiled without GPU support|\bnvidia-smi: (?:command )?not found"
+    r"[|<(\[-] ?(?:WARNING|INFO|warn|info)\b|compiled without GPU support|\bnvidia-smi: (?:command )?not found|"
+    r"failed call to cuInit|not compatible with the current PyTorch installation|cannot find -l(?:aio|curand|cufile)\b"
 )
 # Generated text, samples of a data set and results of an evaluation quote errors.
 _TEXTS = re.compile(r"^\s*\[\[?(?:'[^'\n]{300}|\"[^\"\n]{300})")  # a list of texts, of which the first is long
@@ -223,8 +225,8 @@ def settle(
 
 
 def _as_hint(one: Found, course: Course) -> Found:
-    """Return a warning, or a message of the setup, as a hint if more was printed after it than its own text."""
-    start = one.first if one.of_setup else one.line if one.notice else course.lines
+    """Return a warning, a message of the setup or a handled error as a hint if much was printed after it."""
+    start = one.first if one.of_setup else one.line if one.notice or one.handled else course.lines
     return replace(one, hint=True) if course.lines - start > _LINES_OF_NOTICE else one
 
 
@@ -242,7 +244,8 @@ def without_uncertain(
 ) -> tuple[UncaughtException, ...]:
     """Return the exceptions. Those without a traceback count only near the end of a log that shows nothing else."""
     setup = {one.signature for one in log.seen if _of_setup(one, signatures)}
-    seen = {one.signature for one in log.seen if not (latest[one.signature].warned or warns(one.text))}
+    went_on = {name for name, last in latest.items() if last.warned or last.handled}
+    seen = {one.signature for one in log.seen if one.signature not in went_on and not warns(one.text)}
     known = seen - setup - signatures.noise - signatures.exit_only
     bare = all(one.bare for one in log.raised)
 
