@@ -104,3 +104,10 @@ def test_a_heading_of_what_comes_next_is_not_the_end(text: str, tmp_path: Path) 
 )
 def test_a_last_step_is_the_end(text: str, tmp_path: Path) -> None:
     assert read_text("start\n" + text, tmp_path).finished is not None
+
+
+@pytest.mark.parametrize(
+    "line", ["TERM_OWNER: job killed by owner.", "TERM_ADMIN: job killed by root or LSF administrator."]
+)
+def test_a_job_that_lsf_was_asked_to_stop(line: str, tmp_path: Path) -> None:
+    assert cause(f"step 5 loss 0.3\n{line}\nExited with exit code 130.\n", tmp_path) == "log_batch_job_cancelled"

@@ -97,9 +97,8 @@ def read_logs(
         last_work=last_work(one.tail()) if alone else None,
         last_run=start,
     )
-    raised = handled_exceptions.mark_caught(
-        survival.without_uncertain(log, found.latest, wanted), log.fallen, log.ranks
-    )
+    certain = survival.without_uncertain(log, found.latest, wanted)
+    raised = handled_exceptions.mark_caught(certain, log.fallen, log.ranks)
     log = settle(replace(log, raised=raised, cut=tuple(found.cut)), found.latest, courses, wanted, failed=failed)
     return read_end(log, one.tail(), one.lines, wanted) if alone else log
 
