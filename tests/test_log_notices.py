@@ -54,6 +54,12 @@ def test_a_notice_after_which_more_was_printed_is_no_cause(text: str, tmp_path: 
         "node1:1:2 [0] NCCL INFO NET/OFI Selected Provider is tcp (found 1 nics)",
         "libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so'",
         "Warning: Lock file exists in build directory: '/home/u/.cache/torch_extensions/x/lock'",
+        "2026-11-21 10:12:01.1: E tensorflow/stream_executor/cuda/cuda_driver.cc:271] failed call to cuInit: "
+        "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected",
+        "/usr/bin/ld: cannot find -laio: No such file or directory",
+        "Skipping sample 12: RuntimeError: stack expects each tensor to be equal size",
+        "CUDA out of memory, reduce batch size to 4 and retry",
+        "ImportError: cannot import name 'attention', falling back to the slow version",
         "job.sh: line 4: nvidia-smi: command not found",
         "job.sh: line 9: /opt/conda/etc/profile.d/conda.sh: No such file or directory",
         "srun: Job step creation temporarily disabled, retrying (Requested nodes are busy)",
@@ -98,3 +104,10 @@ def test_a_heading_of_what_comes_next_is_not_the_end(text: str, tmp_path: Path) 
 )
 def test_a_last_step_is_the_end(text: str, tmp_path: Path) -> None:
     assert read_text("start\n" + text, tmp_path).finished is not None
+
+
+@pytest.mark.parametrize(
+    "line", ["TERM_OWNER: job killed by owner.", "TERM_ADMIN: job killed by root or LSF administrator."]
+)
+def test_a_job_that_lsf_was_asked_to_stop(line: str, tmp_path: Path) -> None:
+    assert cause(f"step 5 loss 0.3\n{line}\nExited with exit code 130.\n", tmp_path) == "log_batch_job_cancelled"

@@ -1,4 +1,4 @@
-"""Parts of the system that plain scripts miss: a display, decoders, programs, data of a language; values in data."""
+"""Parts of the system or of the data that plain scripts miss: models of spaCy, GPU libraries, values."""
 
 from __future__ import annotations
 
@@ -53,18 +53,12 @@ def test_a_program_is_not_a_file_of_the_script(tmp_path: Path, program: str, kno
     [
         ("RuntimeError: Couldn't find appropriate backend to handle uri a.mp3 and format None.",
          "log_audio_without_backend", "soundfile"),
-        ("LookupError: \n****\n  Resource \x1b[93mpunkt\x1b[0m not found.\n  Please use the NLTK Downloader",
-         "log_language_data_missing", "nltk.downloader punkt"),
         ("OSError: [E050] Can't find model 'de_core_news_sm'. It doesn't seem to be a Python package or a valid path.",
-         "log_language_data_missing", "spacy download de_core_news_sm"),
-        ("UnicodeEncodeError: 'ascii' codec can't encode characters in position 3-5: ordinal not in range(128)",
-         "log_output_not_utf8", "PYTHONUTF8=1"),
+         "log_spacy_model_missing", "spacy download de_core_news_sm"),
         ("ValueError: Input X contains NaN.\nLogisticRegression does not accept missing values.",
          "log_values_missing_in_data", "SimpleImputer"),
         ("ValueError: Input contains NaN, infinity or a value too large for dtype('float64').",
          "log_values_missing_in_data", "isna()"),
-        ("ValueError: Only one class present in y_true. ROC AUC score is not defined in that case.",
-         "log_one_class_only", "stratify"),
         ("FileNotFoundError: Cannot find DGL C++ graphbolt library at /x/libgraphbolt_pytorch_2.4.0.so",
          "log_dgl_for_another_torch", "pip install dgl"),
         ("tensorflow.python.framework.errors_impl.InternalError: libdevice not found at ./libdevice.10.bc [Op:__x]",

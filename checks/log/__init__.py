@@ -38,7 +38,7 @@
   item taken of something that has none?
 * trainer_options, parallel_options: did Trainer, from_pretrained or accelerate refuse an option or a combination?
 * preference_training, fine_tuners, lightning_runs: did trl, LlamaFactory, ms-swift, Unsloth or Lightning refuse one?
-* system_parts: is data of a language or a GPU library of TensorFlow missing, or the output not UTF-8?
+* system_parts: is a model of spaCy, a GPU library or a value of the data missing?
 * autograd, saved_files: did autograd or mixed precision refuse the script's step, and can files be read and written?
 * collectives: did torch refuse the arguments of a collective or of a process group?
 * nccl, nccl_calls, nccl_setup, nccl_tests, rdma: what did NCCL and InfiniBand say?

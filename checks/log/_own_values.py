@@ -19,13 +19,13 @@ from ._missing_settings import missing_in_config
 from ._next_items import used_up, without_parameters
 from ._opencv import refused_array
 from ._own_arguments import not_a_size, path_that_is_none
+from ._own_calls import given_twice, not_pickled
 from ._own_checks import endless_recursion, stopped_by_itself
 from ._own_objects import NAME, PLAIN, Meaning, file_of, lacks, other_type, too_short
 from ._own_processes import other_end_gone
 from ._refused_by_programs import refused_by_program
 from ._refused_inputs import refused_input
 from ._refused_tensors import refused_tensor
-from ._repeated_arguments import given_twice
 from ._table_keys import computed_key, other_literal
 from ._tokenizer_files import without_file
 from ._wrong_calls import call_that_does_not_fit, wrong_call
@@ -310,6 +310,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     wrong_call,
     given_twice,
     call_that_does_not_fit,
+    not_pickled,
     _not_json,
     function_as_value,
     without_parameters,

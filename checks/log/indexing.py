@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Case, Row, signatures
-
-from ._circumstances import either, own_line, source_line
+from mgpu.signature import Row, signatures
 
 _DICT = "https://docs.python.org/3/library/stdtypes.html#mapping-types-dict"
 _ITEM = "https://numpy.org/doc/stable/reference/generated/numpy.ndarray.item.html"
-_LOADED = r"\bload\(.*\.item\(\)"
 
 # fmt: off
-_NOT_PICKLED = Case(
-    either(source_line(_LOADED), own_line(_LOADED)),
-    "a file of numpy holds a plain array, and the code expects a pickled dict in it",
-    "np.save writes a dict as an array of one object, which .item() returns. This file is an array of numbers or of "
-    "several items: another file, or one that other code or another release of the data wrote.",
-    Fix("Look at what the file holds, and read it that way, or create it again with the code that belongs to it.",
-        ("python -c \"import numpy as n; x = n.load('FILE.npy', allow_pickle=True); print(x.dtype, x.shape)\"",)),
-    'Traceback (most recent call last):\n  File "/home/ada/data.py", line 40, in __init__\n'
-    "    labels = np.load(path, allow_pickle=True).item()\n"
-    "ValueError: can only convert an array of size 1 to a Python scalar\n",
-    "https://numpy.org/doc/stable/reference/generated/numpy.load.html")
 ROWS = (
     Row("log_dict_sliced", "root", "script",
         r"(?:KeyError|InvalidIndexError|InvalidIndexer): \(?slice\(|unhashable type: '?slice\b|"
@@ -37,17 +23,15 @@ ROWS = (
          Fix("Slice the tensor in it, each entry, or the rows of the table.",
              ("x['input_ids'][0:30]", "{{key: value[0:30] for key, value in x.items()}}", "df.iloc[:, 1]"))), _DICT),
     Row("log_array_not_one_value", "root", "script",
-        r"can only convert an array of size 1 to a Python scalar|"
         r"only (?:length-1|size-1|0-dimensional) arrays can be converted to Python scalars",
-        ("ValueError: can only convert an array of size 1 to a Python scalar",
-         "TypeError: only length-1 arrays can be converted to Python scalars",
+        ("TypeError: only length-1 arrays can be converted to Python scalars",
          "TypeError: only size-1 arrays can be converted to Python scalars",
          "TypeError: only 0-dimensional arrays can be converted to Python scalars"),
         "an array with several values, or none, is used as one number",
         ".item(), float() and int() need exactly one value. The array has one per sample, class or channel, or it is "
         "empty because nothing was computed.",
         Fix("Print its shape before that line, and take one value or reduce it.",
-            ("print(x.shape)", "x.mean().item()", "x[0].item()")), _ITEM, cases=(_NOT_PICKLED,)),
+            ("print(x.shape)", "x.mean().item()", "x[0].item()")), _ITEM),
 )
 # fmt: on
 

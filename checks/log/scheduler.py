@@ -98,6 +98,16 @@ ROWS = (
         Fix("Find out who cancelled it.", ("sacct -j {job:id} --format=JobID,State%30,ExitCode",)),
         "https://slurm.schedmd.com/scancel.html", summary="The Slurm job was cancelled.",
         effect_of="job_cancel"),
+    Row("log_batch_job_cancelled", "root", "scheduler",
+        r"\bTERM_(?:OWNER|FORCE_OWNER|ADMIN|FORCE_ADMIN|REMOVE_HUNG_JOB)\b|"
+        r"[Jj]ob (?:was )?(?:deleted|killed) by (?:its |the )?(?:owner|user|operator|administrator)\b",
+        ("TERM_OWNER: job killed by owner.", "TERM_ADMIN: job killed by root or LSF administrator.",
+         "Job was killed by the administrator"),
+        "the batch system cancelled the job on request (bkill, qdel)",
+        "You or an administrator cancelled it, because it hung or for another reason. What the program prints then is "
+        "a consequence.",
+        Fix("Find out who cancelled it, and when.", ("bhist -l JOBID", "qstat -fx JOBID")),
+        "https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=bjobs-options", effect_of="job_cancel"),
     Row("log_slurm_out_of_memory", "root", "scheduler",
         r"Detected \d+ oom[_-]kill events? in|\btasks? [\d,-]+: Out Of Memory|"
         r"(?:Exceeded (?:job|step)|(?:Job|StepId=)\S* ?\d* exceeded) memory limit\b|Some of (?:the step tasks|your "

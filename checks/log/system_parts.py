@@ -1,37 +1,23 @@
-"""Is a part of the system missing: data of a language, UTF-8, a GPU library of TensorFlow or of a package?"""
+"""Is a part of the system or of the data missing: a model of spaCy, GPU libraries, values?"""
 
 from __future__ import annotations
 
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
-_MATPLOTLIB = "https://matplotlib.org/stable/users/explain/figure/backends.html"
-_TENSORFLOW = "https://www.tensorflow.org/install/pip"
 _JAX = "https://docs.jax.dev/en/latest/installation.html"
 # fmt: off
 ROWS = (
-    Row("log_language_data_missing", "root", "script",
-        r"(?:^\s*Resource '?|\[E050\] Can't find model ')(?P<name>[\w./-]*\w)'?(?: not found\.|\. It doesn't seem)",
-        ("  Resource punkt_tab not found.", "OSError: [E050] Can't find model 'en_core_web_sm'. It doesn't seem to be "
-         "a Python package or a valid path to a data directory."),
-        "the data of a language library (NLTK or spaCy) is not installed here: {name}",
-        "NLTK and spaCy load tokenizers and models that their packages do not contain. They are downloaded once, to a "
-        "folder of the user or of the environment.",
-        (Fix("Download it where the environment is, on a node with internet access.",
-             ("python -m nltk.downloader {name:id}  # NLTK", "python -m spacy download {name:id}  # spaCy")),
-         Fix("NLTK also reads a copy from another folder.", ("export NLTK_DATA=/shared/nltk_data",))),
-        "https://www.nltk.org/data.html", summary="The data of a language library is not installed here."),
-    Row("log_output_not_utf8", "root", "script",
-        r"'(?:ascii|latin-1|charmap|gbk|cp\d+)' codec can't encode",
-        ("UnicodeEncodeError: 'ascii' codec can't encode characters in position 3-5: ordinal not in range(128)",
-         "UnicodeEncodeError: 'charmap' codec can't encode character '\\u2713' in position 0: character maps to "
-         "<undefined>", "UnicodeEncodeError: 'gbk' codec can't encode character '\\xa0' in position 12"),
-        "text cannot be printed or written: the output's encoding is not UTF-8",
-        "Batch jobs and containers often run with LANG=C, and Windows with a local code page. Python then encodes "
-        "output, and files opened without an encoding, in it.",
-        Fix("Set UTF-8 for the whole run, or for the file.",
-            ("export PYTHONUTF8=1 PYTHONIOENCODING=utf-8 LC_ALL=C.UTF-8", "open(path, 'w', encoding='utf-8')")),
-        "https://docs.python.org/3/using/cmdline.html#envvar-PYTHONUTF8"),
+    Row("log_spacy_model_missing", "root", "script",
+        r"\[E050\] Can't find model '(?P<name>[\w./-]*\w)'",
+        ("OSError: [E050] Can't find model 'en_core_web_sm'. It doesn't seem to be a Python package or a valid path to "
+         "a data directory.",),
+        "a model of spaCy is not installed here: {name}",
+        "spaCy's models are packages of their own, which are downloaded once into the Python environment. A path of a "
+        "trained model is relative to the folder of the run.",
+        Fix("Download it where the environment is, on a node with internet access.",
+            ("python -m spacy download {name:id}", "python -m spacy validate")),
+        "https://spacy.io/usage/models", summary="A model of spaCy is not installed here."),
     Row("log_values_missing_in_data", "root", "script",
         r"Input(?: [Xy])? contains (?P<what>NaN|infinity|Infinity)",
         ("ValueError: Input X contains NaN.", "ValueError: Input y contains NaN.",
@@ -44,18 +30,6 @@ ROWS = (
              ("sklearn.impute.SimpleImputer().fit_transform(X)", "HistGradientBoostingClassifier()"))),
         "https://scikit-learn.org/stable/modules/impute.html",
         summary="The data for scikit-learn has missing or infinite values."),
-    Row("log_one_class_only", "root", "script",
-        r"Only one class (?:is )?present in y_true|needs samples of at least 2 classes|"
-        r"number of classes has to be greater than one|contains only one class|y contains 1 class",
-        ("ValueError: Only one class present in y_true. ROC AUC score is not defined in that case.",
-         "ValueError: This solver needs samples of at least 2 classes in the data, but the data contains only one "
-         "class: 0"),
-        "the labels have one class only, so the score or the model is not defined",
-        "The split, the fold or this rank's share of the data has no sample of the other class: it is small, sorted by "
-        "class, or filtered; or a loader does not shuffle.",
-        Fix("Count the labels of the part that it got, and split by class.",
-            ("print(numpy.unique(y, return_counts=True))", "train_test_split(X, y, stratify=y)")),
-        "https://scikit-learn.org/stable/modules/generated/sklearn.metrics.roc_auc_score.html"),
     Row("log_xla_libraries_missing", "root", "library",
         r"libdevice not found at|DNN library is not found|"
         r"RuntimeError: Unable to initialize backend '(?:cuda|gpu)'",

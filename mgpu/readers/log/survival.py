@@ -34,11 +34,13 @@ _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
 _NCCL_WARNS = re.compile(r"\bNCCL WARN\b")
 _DONE_WITHOUT = re.compile(r"\b[Dd]isabling (?:its|their) us(?:ag)?e\b")
 _SKIPPED = re.compile(r"\W{0,4}\[skip(?:ped|ping)?\]", re.I)
-# What says itself that it is a warning: of torch ("[W socket.cpp:601]"), Python, a logger, libibverbs. A package
-# without GPU support says so and goes on, on the CPU. NCCL also warns of what it then fails with: more must follow.
+# What says itself that it is a warning: of torch ("[W socket.cpp:601]"), Python, a logger, libibverbs. Packages that
+# find no GPU say so and go on, on the CPU, and DeepSpeed tries to link libraries only to see whether they are there.
+# NCCL also warns of what it then fails with: more must follow.
 _NOTICE = re.compile(
     r"^(?:\[rank\d+\]: ?)?\[W[\d ]|^\[c10d\] The |\b\w*Warning: |^[^A-Za-z]{0,40}(?:WARN|WARNING|INFO)\b|\bNCCL INFO\b|"
-    r"[|<(\[-] ?(?:WARNING|INFO|warn|info)\b|compiled without GPU support|\bnvidia-smi: (?:command )?not found"
+    r"[|<(\[-] ?(?:WARNING|INFO|warn|info)\b|compiled without GPU support|\bnvidia-smi: (?:command )?not found|"
+    r"failed call to cuInit|not compatible with the current PyTorch installation|cannot find -l(?:aio|curand|cufile)\b"
 )
 # Generated text, samples of a data set and results of an evaluation quote errors.
 _TEXTS = re.compile(r"^\s*\[\[?(?:'[^'\n]{300}|\"[^\"\n]{300})")  # a list of texts, of which the first is long
@@ -243,9 +245,10 @@ def settle(
 
 
 def _as_hint(one: Found, course: Course) -> Found:
-    """Return a warning, or a message of the setup, as a hint if more was printed after it than its own text."""
+    """Return a warning, a message of the setup or a handled error as a hint if much was printed after it."""
     of_setup = one.of_setup and course.lines - one.first > _LINES_OF_NOTICE
-    return replace(one, hint=one.hint or of_setup or 0 < one.notice < course.lines - one.line)
+    lines = one.notice or (_LINES_OF_NOTICE if one.handled else 0)
+    return replace(one, hint=one.hint or of_setup or 0 < lines < course.lines - one.line)
 
 
 def _lines_of_notice(text: str, latest: Latest) -> int:
@@ -269,7 +272,8 @@ def without_uncertain(
 ) -> tuple[UncaughtException, ...]:
     """Return the exceptions. Those without a traceback count only near the end of a log that shows nothing else."""
     setup = {one.signature for one in log.seen if _of_setup(one, signatures)}
-    seen = {one.signature for one in log.seen if not (latest[one.signature].warned or warns(one.text))}
+    went_on = {name for name, last in latest.items() if last.warned or last.handled}
+    seen = {one.signature for one in log.seen if one.signature not in went_on and not warns(one.text)}
     known = seen - setup - signatures.noise - signatures.exit_only
     bare = all(one.bare for one in log.raised)
 

@@ -1,4 +1,4 @@
-"""Was an argument given twice, by its position and by its name?"""
+"""Did a call of the script's pass an argument twice, or take a dict out of a file that has none?"""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .._calls import asked_by_script
 from ._messages import short_name
 from ._own_objects import Meaning
 
+_LOADED = re.compile(r"\bload\(.*\.item\(\)")
 _TWICE = re.compile(r"(?P<call>[\w.]+)\(\) got multiple values for (?:keyword )?argument '(?P<name>\w+)'")
 
 
@@ -36,4 +37,27 @@ def given_twice(one: UncaughtException) -> Meaning | None:
             ),
             Fix(f"If {name} is in a dict, take it out.", (python("kwargs.pop('{:id}', None)", name),)),
         ),
+    )
+
+
+def not_pickled(one: UncaughtException) -> Meaning | None:
+    """Explain np.load(...).item() of a file that has an array in it, and not one pickled object."""
+    code = one.own_code or one.code or ""
+    if "convert an array of size 1 to a Python scalar" not in one.message or not _LOADED.search(code):
+        return None
+    return Meaning(
+        f"a file of numpy holds a plain array, and the code expects a pickled dict in it ({one.place})",
+        "np.save writes a dict as an array of one object, which .item() returns. This file is an array of numbers or "
+        "of several items: another file, or one that other code or another release of the data wrote.",
+        (
+            Fix(
+                "Look at what the file holds, and read it that way, or create it again with the code that belongs to "
+                "it.",
+                (
+                    "python -c \"import numpy as n; x = n.load('FILE.npy', allow_pickle=True); print(x.dtype, "
+                    'x.shape)"',
+                ),
+            ),
+        ),
+        of_code=False,
     )
