@@ -45,10 +45,6 @@ _OF_LOCALES = (
              Fix("Name the encoding of files.", ("open(path, 'w', encoding='utf-8')",))), of_code=True),
 )
 _OF_TEXTS = (
-    Refusal("OSError ValueError", r"\[E(?:050|941)\] Can't find model '(?P<name>[\w./-]+)'",
-            "spaCy's model {name} is not installed in this environment{at}",
-            "Models are Python packages of their own. Short names (en, de) do not exist since spaCy 3.",
-            (Fix("Install it.", ("python -m spacy download en_core_web_sm",)),), of_code=True),
     Refusal("KeyError", r"(?:Key|[Ww]ord) '?(?P<name>[^'\"]{1,60}?)'? not (?:present|in vocabulary)",
             "the word vectors have no word {name}{at}",
             "It is not in the texts that they were trained with, is too rare (min_count), or is written in another "

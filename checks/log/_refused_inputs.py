@@ -183,14 +183,6 @@ _OF_TABLES = (
             "labels of type float or text can be the other kind.",
             (Fix("Make classes of the predictions.", ("y_pred = scores.argmax(axis=1)", "y_pred = scores > 0.5")),
              Fix("Compare the types.", ("print(y_true[:5], y_pred[:5])",)))),
-    Refusal("ValueError", r"(?:Input (?P<name>X|y) contains (?P<what>NaN|infinity)|"
-            r"Input contains (?P<any>NaN|infinity))",
-            "{name} has missing or infinite values ({what}{any}), which the estimator or metric does not accept{at}",
-            "They come from empty cells of a table, a division by zero, a logarithm, or from a model whose training "
-            "diverged.",
-            (Fix("Look for the columns.", ("print(df.isna().sum())", "print(np.isfinite(x).all(axis=0))")),
-             Fix("Fill or remove them, or lower the learning rate if they are predictions.",
-                 ("df = df.dropna()", "SimpleImputer().fit_transform(x)")))),
     Refusal("ValueError", r"Found input variables with inconsistent numbers of samples: \[(?P<numbers>[\d, ]+)\]",
             "the inputs have different numbers of samples: {numbers}{at}",
             "They are of different parts of the data, or one of them was filtered, flattened or lacks its last batch.",

@@ -40,7 +40,7 @@ _SKIPPED = re.compile(r"\W{0,4}\[skip(?:ped|ping)?\]", re.I)
 _NOTICE = re.compile(
     r"^(?:\[rank\d+\]: ?)?\[W[\d ]|^\[c10d\] The |\b\w*Warning: |^[^A-Za-z]{0,40}(?:WARN|WARNING|INFO)\b|\bNCCL INFO\b|"
     r"[|<(\[-] ?(?:WARNING|INFO|warn|info)\b|compiled without GPU support|\bnvidia-smi: (?:command )?not found|"
-    r"failed call to cuInit|not compatible with the current PyTorch installation|cannot find -l(?:aio|curand|cufile)\b"
+    r"not compatible with the current PyTorch installation|cannot find -l(?:aio|curand|cufile)\b"
 )
 # Generated text, samples of a data set and results of an evaluation quote errors.
 _TEXTS = re.compile(r"^\s*\[\[?(?:'[^'\n]{300}|\"[^\"\n]{300})")  # a list of texts, of which the first is long
