@@ -60,8 +60,8 @@ PAGES = {
     "sklearn": "https://scikit-learn.org/stable/whats_new/v{release}.html",
     "scipy": "https://docs.scipy.org/doc/scipy/release/{release}.0-notes.html",
     "networkx": "https://networkx.org/documentation/stable/release/release_{release}.html",
-    "torchtext": "https://github.com/pytorch/text/releases/tag/v{release}.0",
+    "torchtext": "https://github.com/pytorch/text/releases",
     "tensorflow": "https://www.tensorflow.org/guide/migrate",
-    "gym": "https://github.com/openai/gym/releases/tag/v{release}.0",
+    "gym": "https://github.com/openai/gym/releases/tag/{release}.0",
     "librosa": "https://librosa.org/doc/latest/changelog.html",
 }

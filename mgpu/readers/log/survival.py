@@ -95,7 +95,7 @@ class Latest:
     file: int
     line: int
     handled: bool = False
-    warned: bool = False  # the whole line, with what its logger wrote before the message, says that it is a warning
+    warned: bool = False  # each time, the whole line, with its logger's prefix, says that it is a warning
 
 
 def warns(text: str) -> bool:
@@ -255,7 +255,7 @@ def _lines_of_notice(text: str, latest: Latest) -> int:
     """Return how many lines a warning and what belongs to it can have; 0 if the line does not say that it is one."""
     if _NCCL_WARNS.search(text):
         return _LONG_AFTER
-    return _LINES_OF_NOTICE if latest.warned or warns(text) else 0
+    return _LINES_OF_NOTICE if latest.warned else 0
 
 
 def _only_store_closed(log: Log, bad: Sequence[Found]) -> bool:
@@ -292,6 +292,7 @@ def key_of(one: UncaughtException) -> tuple[str, str, str | None]:
 
 def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signatures) -> dict[object, Found]:
     found: dict[object, Found] = {}
+    of_itself = signatures.of_gpu | signatures.of_program
     for one in log.seen:
         name = one.signature
         if name in signatures.noise:
@@ -315,12 +316,17 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             times=one.times,
             hint=name in signatures.hints or bool(_DONE_WITHOUT.search(one.text)),
             stops=name in signatures.stops,
-            warned=name in signatures.of_gpu | signatures.of_program and not with_it and bool(_WARNING.match(one.text)),
+            warned=name in of_itself and not with_it and _logged_as_warning(one, latest),
             of_setup=_of_setup(one, signatures) and not with_it,
             notice=0 if with_it or name in signatures.of_system else _lines_of_notice(one.text, latest[name]),
             by_program=name in signatures.of_program and not with_it and one.ranks == (),
         )
     return found
+
+
+def _logged_as_warning(one: SignatureMatch, latest: Mapping[object, Latest]) -> bool:
+    """Whether the program's logger wrote it as a warning, each time."""
+    return latest[one.signature].warned and bool(_WARNING.match(one.text))
 
 
 def _of_setup(one: SignatureMatch, signatures: Signatures) -> bool:
