@@ -46,6 +46,7 @@ LaunchStop = Literal["always", "named_port", "several_nodes", "busy_gpus"]
 Tag = Literal[
     "silent_rank",  # of a stopped run: the rank that the others waited for; before time_limit and user_stop
     "time_limit",  # of a stopped run: mgpu stopped it after --timeout
+    "job_limit",  # of a log: Slurm ended the job at its time limit; what the program had raised before is the cause
     "user_stop",  # of a stopped run: a signal
     "precise",  # more specific than a log row about the same failure, and listed before it
     "before_ranks",  # of what prepares the run: any step of the training after it shows that the run can do without

@@ -27,6 +27,7 @@ class Meaning(NamedTuple):
     title: str
     why: str
     fixes: tuple[Fix, ...]
+    complete: bool = False  # the row's remark on the line's values would add something that is not so
 
 
 # Whether a case applies, by the log and the exception that the line belongs to, if its traceback is in the log.
@@ -109,7 +110,7 @@ def _check(module: str, row: Row) -> Signature:
             meaning = meaning._replace(title=f"{meaning.title.partition(';')[0]}: {log.nccl_error}")
         return Problem(
             meaning.title,
-            f"{meaning.why}{row.remark(first.text) if row.remark else ''}",
+            f"{meaning.why}{row.remark(first.text) if row.remark and not meaning.complete else ''}",
             tuple(_with_names(fix, first.text) for fix in meaning.fixes),
             evidence,
             tuple(f"rank {rank}" for rank in first.ranks),

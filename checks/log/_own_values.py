@@ -185,12 +185,14 @@ def _unpacked(one: UncaughtException) -> Meaning | None:
     if "values to unpack" not in one.message or not (found := _UNPACK.match(one.code or "")):
         return None
     counts = _COUNTS.search(one.message)
-    value, names = found["value"].rstrip(":"), found["names"].strip()
+    value, names = found["value"].partition("  #")[0].rstrip(": "), found["names"].strip()
     wanted = counts["wanted"] if counts else str(names.count(",") + 1)
     got = counts["got"] if counts and counts["got"] else ("fewer" if "not enough" in one.message else "more")
-    noun = "value" if got == "1" else "values"
+    plural = "" if got == "1" else "s"
+    if (one.code or "").startswith("for "):
+        return _unpacked_items(value, f"{got} part{plural}, and the loop at {one.place} expects {wanted} ({names})")
     return Meaning(
-        f"{value} gives {got} {noun}, and {_at(one)} expects {wanted} ({names})",
+        f"{value} gives {got} value{plural}, and {_at(one)} expects {wanted} ({names})",
         "What is on the right returns another number of values than the names on the left: a model or a dataset of "
         "another version, an option that adds or removes an output (return_dict, a mask, lengths), or a batch that was "
         "not collated.",
@@ -200,6 +202,25 @@ def _unpacked(one: UncaughtException) -> Meaning | None:
                 ("print(type(out), len(out))",),
             ),
             Fix("Outputs of transformers are objects: read them by name.", ("out = model(**batch); loss = out.loss",)),
+        ),
+    )
+
+
+def _unpacked_items(value: str, numbers: str) -> Meaning:
+    """Explain a loop over items that have another number of parts than the names in front of `in`."""
+    return Meaning(
+        f"an item of {value} has {numbers}",
+        "What fills it adds items of another form: another version of the data set or of a file, a function that "
+        "returns one value more or less, or single items that lack a field.",
+        (
+            Fix(
+                "Print the first item, and take as many parts as it has.",
+                (python("print(next(iter({:dotted})))", value),),
+            ),
+            Fix(
+                "If only some differ, compare the lengths of all of them.",
+                (python("print({{len(x) for x in {:dotted}}})", value),),
+            ),
         ),
     )
 

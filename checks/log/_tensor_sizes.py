@@ -56,7 +56,7 @@ def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -
                 Fix("If it fits then, split the other tensor too, or upgrade the framework.", ("pip check",)),
             ),
         )
-    if resumed := _of_other_ranks(groups, raised):
+    if resumed := _of_other_ranks(groups, raised) or _of_other_parameters(groups, raised):
         return resumed
     if raised is None or not _LOADS.search(" ".join((raised.place or "", *raised.frames[-_INNER:]))):
         return _too_long(groups) or _of_rows(groups, raised)
@@ -98,6 +98,27 @@ def _of_other_ranks(groups: Mapping[str, str], raised: UncaughtException | None)
                 ),
             ),
         ),
+    )
+
+
+def _of_other_parameters(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain an optimizer's step in which its state and the gradients have different shapes."""
+    last = raised.frames[-_INNER:] if raised else ()
+    if not any(_OPTIMIZER.search(frame) for frame in last) or any(_LOADS.search(frame) for frame in last):
+        return None
+    return Meaning(
+        f"the optimizer's state does not have the shape of the parameters: {groups['a']} and {groups['b']}",
+        "The step combines the state that the optimizer keeps for each parameter with its gradient. The state was "
+        "loaded from a checkpoint of a model with other layers, or with its parameters in another order: "
+        "load_state_dict matches them by their position, not by name. The batch is not the reason.",
+        (
+            Fix("Resume with the model that wrote the checkpoint, with its parameter groups in the same order."),
+            Fix(
+                "Or load the weights only, and start with a new optimizer.",
+                ("model.load_state_dict(checkpoint['model'])  # not: optimizer.load_state_dict(...)",),
+            ),
+        ),
+        complete=True,
     )
 
 

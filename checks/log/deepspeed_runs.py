@@ -96,7 +96,7 @@ ROWS = (
         "It was cut, has other characters, or is something else: a path, JSON, an error page.",
         Fix("Print the beginning and the end of the text that is decoded."),
         "https://docs.python.org/3/library/binascii.html", cases=(CONFIG_AS_BASE64,),
-        summary="A text that should be base64 is not."),
+        because_of=("log_deepspeed_config_not_read",), summary="A text that should be base64 is not."),
     Row("log_setting_is_text", "root", "script",
         r"TypeError: '(?:[<>]=?|[-+*/])' not supported between instances of '(?:str' and '(?:int|float)|(?:int|float)' "
         r"and 'str)'|TypeError: unsupported operand type\(s\) for [-+*/%]{1,2}=?: '(?:str' and '(?:int|float)|"

@@ -49,11 +49,13 @@ _FIND_KERNEL = Fix("Find the call: the traceback then stops at it.", ("CUDA_LAUN
 ROWS = (
     Row("log_index_out_of_range", "root", "script",
         r"device-side assert triggered|index out of range in self|Target -?\d+ is out of bounds|"
-        r": block: \[[\d,]+\], thread: \[[\d,]+\] Assertion",
+        r": block: \[[\d,]+\], thread: \[[\d,]+\] Assertion|\.hip:\d+: \w+: Device-side assertion",
         ("RuntimeError: CUDA error: device-side assert triggered", "IndexError: index out of range in self",
         "IndexError: Target 10 is out of bounds.",
          "../aten/src/ATen/native/cuda/Indexing.cu:1284: indexSelectLargeIndex: block: [21,0,0], thread: [64,0,0] "
-         "Assertion `srcIndex < srcSelectDimSize` failed."),
+         "Assertion `srcIndex < srcSelectDimSize` failed.",
+         "/pytorch/aten/src/ATen/native/hip/Indexing.hip:1292: indexSelectLargeIndex: Device-side assertion "
+         "`srcIndex < srcSelectDimSize' failed."),
         "an index is out of range: a label or token id exceeds the size of its table",
         "A class label >= the number of classes, or a token id >= the vocabulary size (tokens added without "
         "resize_token_embeddings). The other ranks then fail in a collective that this rank does not join.",

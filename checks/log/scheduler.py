@@ -29,8 +29,9 @@ def _nothing_failed(log: Log, raised: UncaughtException | None) -> bool:
 # fmt: off
 _STEP_CANCELLED = Case(
     _nothing_failed,
-    "the job step was cancelled, and the log shows no task that failed before: probably scancel",
-    "You, an administrator or the end of the job cancelled it. What the tasks print afterwards is a consequence.",
+    "the job step was cancelled, and the log shows neither who did it nor a task that failed before",
+    "You or an administrator cancelled it (scancel), the job ended, or another task exited with an error in another "
+    "log (srun --kill-on-bad-exit). What the tasks print afterwards is a consequence.",
     Fix("Find out who cancelled it, and how the job ended.",
         ("sacct -j JOBID --format=JobID,State%30,ExitCode,Start,End",)),
     "step 41 loss 0.3\nslurmstepd: error: *** STEP 123.0 ON node7 CANCELLED AT 2025-10-01T10:00:00 ***",
@@ -54,7 +55,7 @@ ROWS = (
              ("sbatch --time=24:00:00 ...", "sinfo -o '%P %l'")),
          Fix("Save a checkpoint when Slurm sends its warning, and resume from it.",
              ("sbatch --signal=B:USR1@300 --requeue ...",))),
-        _STEPD, summary="Slurm stopped the job because it reached its time limit."),
+        _STEPD, summary="Slurm stopped the job because it reached its time limit.", tags=("job_limit",)),
     Row("log_slurm_preempted", "root", "scheduler", r"CANCELLED AT (?P<at>\S+) DUE TO (?:PREEMPTION|JOB REQUEUE)",
         ("slurmstepd: error: *** JOB 123 ON node7 CANCELLED AT 2025-10-01T10:00:00 DUE TO PREEMPTION ***",
          "slurmstepd: error: *** JOB 99 ON n1 CANCELLED AT 2025-10-01T10:00:00 DUE TO JOB REQUEUE ***"),

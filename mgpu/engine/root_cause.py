@@ -20,6 +20,7 @@ from mgpu.snapshot import Config, FailedRank, Hang, Log, Run, SignatureMatch, Sn
 # torchrun waits 30 s between TERM and KILL for its ranks. A rank that is killed this much later was killed by torchrun.
 _CHILD_EXITED = "ProcessExitedException"  # torch's spawn raises it in the parent of the rank
 _ENDED_LATER_S = 20.0
+_LINES_BEFORE_LIMIT = 5  # after an exception, whose message and launcher can have some more
 _ROLES: tuple[Role, ...] = get_args(Role)
 _BETWEEN_RANKS: tuple[Kind, ...] = ("nccl", "network", "timeout")
 # The causes of a stopped run: the rank that the others waited for, mgpu's own time limit, the user.
@@ -72,7 +73,7 @@ def choose(outcomes: Sequence[Outcome], log: Log | None, run: Run | None) -> Ver
     seen = {one.signature: one for one in log.seen} if log else {}
     found = [cause for outcome in outcomes if (cause := _cause(outcome, seen))]
     if log:
-        found = [_demote(cause, log, run) for cause in found]
+        found = [_demote_limit(_demote(cause, log, run), log) for cause in found]
     if run is not None and (run.signalled or run.timed_out):
         return _without_duplicates(_choose_of_stopped(found, log))
     found = _demote_launcher_effects(_demote_later_stops(found), run)
@@ -117,6 +118,15 @@ def _demote(cause: Cause, log: Log, run: Run | None) -> Cause:
     if with_it and not (run and any(rank.first and rank.exit_code == first.exit_code for rank in run.ranks)):
         return cause
     return replace(cause, role="wrapper")
+
+
+def _demote_limit(cause: Cause, log: Log) -> Cause:
+    """Demote the job's time limit if the last thing before it is an exception: the program only had not exited yet."""
+    if "job_limit" not in cause.outcome.check.tags or cause.seen is None:
+        return cause
+    file, line = cause.seen.file, cause.seen.line
+    ended = [one for one in log.raised if not (one.caught or one.bare or one.of_launcher) and one.file == file]
+    return replace(cause, role="wrapper") if any(0 < line - one.line <= _LINES_BEFORE_LIMIT for one in ended) else cause
 
 
 def _together(one: FailedRank, first: FailedRank) -> bool:

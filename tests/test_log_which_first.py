@@ -1,0 +1,77 @@
+"""Several findings in one log, or one with several meanings: the first cause is the one that the others follow from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_log_meanings import SCRIPT, explained, traceback
+from tests.test_log_went_on import cause
+
+LIMIT = "slurmstepd: error: *** JOB 77 ON g5 CANCELLED AT 2026-11-21T11:30:22 DUE TO TIME LIMIT ***\n"
+STEPS = "".join(f"epoch {n} step {n}: loss 0.{n}1\n" for n in range(1, 9))
+NO_FLAG = traceback("AttributeError: ckpt_dir", SCRIPT)
+SIZES = "RuntimeError: The size of tensor a (3) must match the size of tensor b (288) at non-singleton dimension 1"
+
+
+def test_a_program_that_failed_before_the_time_limit_had_not_too_little_time(tmp_path: Path) -> None:
+    assert cause(NO_FLAG + LIMIT, tmp_path) == "log_exception"
+    assert cause(STEPS + LIMIT, tmp_path) == "log_slurm_time_up"
+
+
+def test_an_exception_after_or_long_before_the_time_limit_is_not_its_reason(tmp_path: Path) -> None:
+    assert cause(STEPS + LIMIT + traceback("RuntimeError: store closed", "torch"), tmp_path) == "log_slurm_time_up"
+    assert cause(NO_FLAG + STEPS + LIMIT, tmp_path) == "log_slurm_time_up"
+
+
+def test_a_missing_deepspeed_config_is_not_damaged_base64(tmp_path: Path) -> None:
+    inner = traceback("binascii.Error: Incorrect padding", "accelerate")
+    outer = traceback(
+        "ValueError: Expected a string path to an existing deepspeed config, or a dictionary, or a base64 encoded "
+        "string. Received: ../zero2.json",
+        SCRIPT,
+        "accelerate",
+    )
+    found, title, _ = explained(
+        tmp_path, f"{inner}\nDuring handling of the above exception, another exception occurred:\n\n{outer}"
+    )
+    assert found == "log_deepspeed_config_not_read" and "../zero2.json" in title
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("/x/aten/src/ATen/native/hip/Indexing.hip:1292: indexSelectLargeIndex: Device-side assertion `srcIndex < "
+         "srcSelectDimSize' failed.", "log_index_out_of_range"),
+        ("/x/aten/src/ATen/native/cuda/Indexing.cu:1284: indexSelectLargeIndex: block: [2,0,0], thread: [6,0,0] "
+         "Assertion `srcIndex < srcSelectDimSize` failed.", "log_index_out_of_range"),
+    ],
+)  # fmt: skip
+def test_assertions_of_both_kinds_of_gpus(line: str, found: str, tmp_path: Path) -> None:
+    assert explained(tmp_path, f"{line}\n" * 3)[0] == found
+
+
+def test_the_state_of_an_optimizer_is_not_the_batch(tmp_path: Path) -> None:
+    _, title, words = explained(
+        tmp_path, traceback(SIZES, SCRIPT, "torch/optim/adamw.py", "torch/optim/_functional.py")
+    )
+    assert "optimizer's state" in title and "samples" not in words and "pad(" not in words
+    title = explained(tmp_path, traceback(SIZES, SCRIPT))[1]
+    assert "optimizer" not in title
+
+
+def test_the_items_of_a_loop_are_not_what_it_runs_over(tmp_path: Path) -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "/srv/a/utils.py", line 345, in evaluate\n'
+        "    for text, _, _ in values:   ###\nValueError: not enough values to unpack (expected 3, got 2)\n"
+    )
+    _, title, words = explained(tmp_path, text)
+    assert "an item of values has 2 parts" in title and "expects 3 (text, _, _)" in title
+    assert "print(next(iter(values)))" in words and "print({len(x) for x in values})" in words
+
+
+def test_who_cancelled_a_step_is_not_guessed(tmp_path: Path) -> None:
+    text = STEPS + "slurmstepd: error: *** STEP 53.0 ON n1 CANCELLED AT 2026-11-21T12:18:08 ***\n"
+    found, title, words = explained(tmp_path, text)
+    assert found == "log_slurm_stopped_siblings" and "probably" not in title and "--kill-on-bad-exit" in words
