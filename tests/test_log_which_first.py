@@ -75,3 +75,19 @@ def test_who_cancelled_a_step_is_not_guessed(tmp_path: Path) -> None:
     text = STEPS + "slurmstepd: error: *** STEP 53.0 ON n1 CANCELLED AT 2026-11-21T12:18:08 ***\n"
     found, title, words = explained(tmp_path, text)
     assert found == "log_slurm_stopped_siblings" and "probably" not in title and "--kill-on-bad-exit" in words
+
+
+def test_a_file_with_tensors_of_a_gpu_is_not_another_build_of_torch(tmp_path: Path) -> None:
+    error = (
+        "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If "
+        "you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu')"
+    )
+    _, title, words = explained(tmp_path, traceback(error, SCRIPT, "torch/serialization.py"))
+    assert "saved with tensors on a GPU" in title and "map_location='cpu'" in words and "force-reinstall" not in words
+    title = explained(tmp_path, traceback("AssertionError: Torch not compiled with CUDA enabled", SCRIPT, "torch"))[1]
+    assert "this torch build has no CUDA" in title
+
+
+def test_an_empty_batch_is_named(tmp_path: Path) -> None:
+    found, title, _ = explained(tmp_path, traceback("RuntimeError: received an empty list of sequences", SCRIPT))
+    assert found == "log_no_tensors_to_join" and "is empty" in title

@@ -107,6 +107,22 @@ _SHARDED = ('[rank0]: Traceback (most recent call last):\n[rank0]:   File '
             '"/x/site-packages/accelerate/accelerator.py", '
             "line 1498, in prepare_model\n[rank0]:     model = torch.nn.parallel.DistributedDataParallel(\n[rank0]: "
             "RuntimeError: found no DeviceMesh from dtensor args for c10d::broadcast_.default!")
+FROM_A_GPU = (
+    Case(said(r"Attempting to deserialize object on a CUDA device"),
+         "a file that was saved with tensors on a GPU is loaded where torch sees no GPU",
+         "Without map_location, torch puts each tensor back on the device that it had when it was saved. pickle.load "
+         "and joblib.load do the same with tensors, and have no such option.",
+         (Fix("Load it for the CPU, and move what is needed.",
+              ("torch.load(path, map_location='cpu')",)),
+          Fix("For a file of pickle, let torch read the tensors in it.",
+              ("torch.storage._load_from_bytes = lambda b: torch.load(io.BytesIO(b), map_location='cpu')",)),
+          Fix("If the job should have a GPU, look for the reason.", ("mgpu doctor --only driver,visibility,pytorch",))),
+         'Traceback (most recent call last):\n  File "/x/export.py", line 69, in main\n    key = pickle.load(f)\n'
+         '  File "/x/site-packages/torch/serialization.py", line 258, in validate_cuda_device\n    raise RuntimeError('
+         "\nRuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If "
+         "you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu')",
+         "https://docs.pytorch.org/docs/stable/generated/torch.load.html"),
+)
 SHARDED_AGAIN = (
     Case(shown("spread_by_device_map"),
          "transformers made the model tensor parallel (DTensor) because of device_map='auto' under a launcher, and DDP "

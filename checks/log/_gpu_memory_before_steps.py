@@ -45,7 +45,21 @@ _ZERO_INIT = within(
 _DDP_INIT = within(r"torch/nn/parallel/distributed\.py in (?:__init__|_ddp_init_helper)$")
 _TO_GPU = within(r"torch/nn/modules/module\.py in (?:to|cuda|_apply|convert)$")
 
+_VALIDATES = within(r" in (?:\w*validat\w*|_?validate_images|sample_images?)$")
+_DECODES = within(r"autoencoders?/\S+ in _?decode$| in \w*(?:vae|ae)_decode\w*$")
+
 BEFORE_STEPS = (
+    Case(every(_VALIDATES, _DECODES),
+         "a GPU's memory is full while the images of a validation are decoded, probably all at once",
+         "The decoder of an autoencoder works on full-size images, and needs far more memory for each of them than the "
+         "training does for its latents. Weights, gradients and optimizer stay on the GPU meanwhile.",
+         (Fix("Decode a few latents at a time, without gradients.",
+              ("images = torch.cat([vae.decode(z).sample.cpu() for z in latents.split(2)])",
+               "vae.enable_slicing(); vae.enable_tiling()")),
+          Fix("Free the training's cache before, and validate fewer images.", ("torch.cuda.empty_cache()",))),
+         trace("trainer.py in validate", "utils.py in vae_decode",
+               "diffusers/models/autoencoders/autoencoder_kl.py in decode"),
+         "https://huggingface.co/docs/diffusers/optimization/memory"),
     Case(within(r" in (?:log_validation|run_validation|_?validate_images)$"),
          "a GPU's memory is full during validation: a whole pipeline is built beside the model that trains",
          "Training fits. For its sample images the script loads text encoders and decoder again, or generates several "

@@ -9,6 +9,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from .. import _notebooks as notebooks
+from . import _device_cases
 from ._circumstances import shown
 from ._gpu_number_cases import GLOBAL_RANK, GPU_NUMBERS
 from ._kernel_cases import CRASHES, FAILED_IN_TRAINING, START_IN_FORK
@@ -163,7 +164,7 @@ ROWS = (
               "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126")),
          Fix("Without one: choose the device at run time.",
              ("device = 'cuda' if torch.cuda.is_available() else 'cpu'",))),
-        "https://pytorch.org/get-started/locally/"),
+        "https://pytorch.org/get-started/locally/", cases=_device_cases.FROM_A_GPU),
     Row("log_gpu_number_invalid", "root", "cuda", r"invalid device ordinal|cudaErrorInvalidDevice\b|"
         r"device >= 0 && device < num_gpus|AssertionError: Invalid device id|But your machine only has|"
         r"Invalid device_ids? \[|local rank is larger than the number of available GPUs|"

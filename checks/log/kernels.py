@@ -187,9 +187,9 @@ ROWS = (
         "https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods"),
     Row("log_no_tensors_to_join", "root", "script",
         r"torch\.(?:cat|stack|concat)\(\): expected a non-empty list of Tensors|"
-        r"(?:cat|stack) expects a non-empty (?:list|TensorList)",
+        r"(?:cat|stack) expects a non-empty (?:list|TensorList)|received an empty list of sequences",
         ("RuntimeError: torch.cat(): expected a non-empty list of Tensors",
-         "RuntimeError: stack expects a non-empty TensorList"),
+         "RuntimeError: stack expects a non-empty TensorList", "RuntimeError: received an empty list of sequences"),
         "a list of tensors that should be joined is empty",
         "A loop collected nothing: this rank got no batches (a dataset smaller than the number of ranks, drop_last, "
         "an evaluation on one rank), or every sample was filtered out.",
