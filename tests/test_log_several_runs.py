@@ -27,6 +27,11 @@ TABLE = (
     "train.py FAILED\nRoot Cause (first observed failure):\n[0]:\n  time      : 2026-11-21_10:12:01\n"
     "  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 4713)\n"
 )
+STOPPED = (
+    "W1121 10:12:01.408000 4711 torch/distributed/elastic/agent/server/api.py:719] Received 15 death signal, shutting "
+    'down workers\nTraceback (most recent call last):\n  File "/opt/v/bin/torchrun", line 8, in <module>\n'
+    "torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 15\n"
+)
 CANCELLED = "slurmstepd: error: *** JOB {job} ON n1 CANCELLED AT 2026-11-21T10:12:01 ***\n"
 
 
@@ -45,6 +50,8 @@ SEVERAL = {
     "one process": ((HEAD + STEPS + FIRST) * 2 + HEAD + STEPS + LAST, 17, 2, "odd"),
     "interrupted": (HEAD + STEPS + failed("KeyboardInterrupt") + HEAD + LAST, 9, 1, "odd"),
     "torchrun": (HEAD + STEPS + FIRST + TABLE + HEAD + STEPS + LAST + TABLE, 20, 1, "odd"),
+    "torchrun that was stopped": (
+        HEAD + STEPS + STOPPED + HEAD + STEPS + LAST + TABLE, 9, 1, "odd"),
     "Slurm jobs": (
         "Sun Nov 8 10:12:01 2026\n" + HEAD + CANCELLED.format(job=7) + "Mon Dec 9 11:13:02 2026\n" + HEAD
         + STEPS + CANCELLED.format(job=8), 5, 1, "job 8",

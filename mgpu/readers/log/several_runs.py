@@ -34,7 +34,7 @@ _NOHUP = re.compile(rb"^nohup: (?:ignoring input|redirecting stderr)", re.M)
 _END_OF_RUN = re.compile(
     rb"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) [\d.]+ ON|^(?:\S+\.)?ChildFailedError\b|exits with return code = -?\d|"
     rb"^subprocess\.CalledProcessError: Command '\[?'?\S*(?:python[\d.]*|torchrun|accelerate|deepspeed)\b|"
-    rb"^srun: Terminating",
+    rb"^srun: Terminating|^(?:\S+\.)?SignalException: Process \d+ got signal",
     re.M,
 )
 _END_OF_PROCESS = re.compile(
@@ -60,7 +60,8 @@ _END_OF_TASK = re.compile(rb"^srun: (?:error: \S+: tasks? \d|Job step aborted|Te
 # fmt: off
 _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
     _NOHUP: (b"nohup: ",),
-    _END_OF_RUN: (b"slurmstepd", b"ChildFailedError", b"exits with return", b"CalledProcessError", b"srun: Term"),
+    _END_OF_RUN: (b"slurmstepd", b"ChildFailedError", b"exits with return", b"CalledProcessError", b"srun: Term",
+                  b"SignalException"),
     _END_OF_PROCESS: (b"Error", b"Exception", b"Interrupt", b": error: ", b"Killed", b"Terminated", b"Aborted",
                       b"Hangup", b"Segmentation"),
     _LOGGED_END: (b"ERROR", b"CRITICAL", b"nterrupted by"),
