@@ -91,3 +91,10 @@ def test_a_file_with_tensors_of_a_gpu_is_not_another_build_of_torch(tmp_path: Pa
 def test_an_empty_batch_is_named(tmp_path: Path) -> None:
     found, title, _ = explained(tmp_path, traceback("RuntimeError: received an empty list of sequences", SCRIPT))
     assert found == "log_no_tensors_to_join" and "is empty" in title
+
+
+def test_the_exception_of_a_ray_worker_is_the_reason_for_its_death(tmp_path: Path) -> None:
+    died = "(raylet) A worker died or was killed while executing a task by an unexpected system error.\n"
+    worker = traceback("RuntimeError: CUDA error: invalid argument", SCRIPT, "sglang", prefix="(WorkerDict pid=77) ")
+    assert cause(worker + died, tmp_path) == "log_cuda_call_failed"
+    assert cause(died, tmp_path) == "log_ray_worker_died"

@@ -137,7 +137,7 @@ ROWS = (
         "a Ray worker process died; its own output has the reason",
         "Ray only reports that the connection closed. The worker was killed (host memory), crashed in compiled code, "
         "or was stopped with the job.",
-        _LOGS, _FAULTS, cases=(POD_MEMORY, NODE_DIED)),
+        _LOGS, _FAULTS, cases=(POD_MEMORY, NODE_DIED), because_of=("log_cuda_call_failed",)),
     Row("log_ray_node_lost", "secondary", "network",
         r"has been marked dead because the detector has missed|[Rr]aylet (?:process )?(?:has )?(?:died|exited|is "
         r"terminated|"
