@@ -41,7 +41,7 @@ JSON = ("/opt/env/lib/python3.11/json/encoder.py", "default", "raise TypeError(t
         ("a, b = batch", (), "ValueError: too many values to unpack (expected 2)", "batch gives more values",
             "collated"),
         ("y = net(x, t)", (MODULE,), "TypeError: Net.forward() takes 2 positional arguments but 3 were given",
-         "your call at fit.py:7 in main passes 2 arguments to Net.forward(), which takes 1", "def forward"),
+         "your call at fit.py:7 in main passes 3 positional arguments to Net.forward(), which takes 2", "def forward"),
         ("y = net(x)", (MODULE,), "TypeError: Net.forward() missing 1 required positional argument: 't'",
          "your call at fit.py:7 in main does not pass 't' to Net.forward()", "The line is"),
         ("mean = total / len(loader)", (), "ZeroDivisionError: division by zero", "loader is empty", "on every rank"),

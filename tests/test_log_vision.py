@@ -49,7 +49,7 @@ SPLAT = ("diff_gaussian_rasterization/__init__.py", "forward", "num_rendered = _
         ("obs, reward, done, info = env.step(action)", (), "ValueError: too many values to unpack (expected 4)",
          "step() of the environment returns 5 values", "terminated or truncated"),
         ("state, mask = self.env.reset()", (), "ValueError: not enough values to unpack (expected 2, got 1)",
-         "reset() of the environment returns a pair", "gym<0.26"),
+         "reset() of the environment does not return 2 values", "obs = env.reset()"),
         ("a, b, c, d = model.step(x)", (), "ValueError: too many values to unpack (expected 4)", "gives more values",
          "out"),
         ("x = torch.tensor(env.reset())", (), "ValueError: expected sequence of length 4 at dim 1 (got 0)",

@@ -18,7 +18,8 @@ _RANGE = re.compile(
     r"low >= high|empty range (?:for randrange\(\)|in randrange\()"
 )
 _UPPER = re.compile(
-    rf"(?:random_\((?:to=)?|randint\((?:low=)?(?:\d+, ?)?(?:high=)?|randrange\()(?P<of>{NAME})(?=[ ,)+-])"
+    rf"(?:random_\((?:to=)?|(?:randint|randrange)\((?:low=)?(?:[\w.-]+, ?)?(?:high=)?)(?P<of>{NAME})"
+    r"(?=[ )+-]|, ?(?:[(\[]|size))"
 )
 _NO_DIMENSION = re.compile(r"Dimension specified as (?P<dim>-?\d+) but tensor has no dimensions")
 _PERMUTED = re.compile(r"input\.dim\(\) = (?P<has>\d+) is not equal to len\(dims\) = (?P<given>\d+)")
@@ -64,9 +65,9 @@ def _empty_range(one: UncaughtException) -> Meaning | None:
     name = upper["of"] if upper else None
     return Meaning(
         f"a random whole number is drawn{ends}, and that range is empty ({one.place})",
-        "The upper end is not included, so it must be above the lower one. It is usually a length or a number of "
-        f"something that is 0 here{f': {name}' if name else ''}, such as an empty list, a text shorter than the part "
-        "that is cut out of it, or an option that was left at 0.",
+        "The upper end must be above the lower one (only random.randint includes it). It is usually a length or a "
+        f"number of something that is 0 or too small here{f': {name}' if name else ''}, such as an empty list, a text "
+        "shorter than the part that is cut out of it, or an option that was left at 0.",
         (
             Fix(
                 f"Print {name or 'the upper end'}, and skip the case in which there is nothing to draw from.",
@@ -158,16 +159,30 @@ def _asks_without_terminal(one: UncaughtException) -> Meaning | None:
     where = f" ({one.place})" if one.place else ""
     return Meaning(
         f"the program asks a question, and no terminal is there to answer it{where}",
-        "input() reads from the standard input. nohup, cron, Slurm, torchrun's ranks and containers without -it have "
-        "none, or one that is closed.",
+        "input() reads from the standard input. nohup, cron, Slurm, processes of multiprocessing and containers "
+        "without -it have none, or one that is closed.",
         (
             Fix(
                 "Run it in a terminal that stays open, or answer from a file.",
-                ("tmux new -s train", "yes '' | python train.py"),
+                ("tmux new -s train", "python train.py < answers.txt"),
             ),
             Fix(
                 "Or replace the question with an option, and ask only if a person is there.",
                 ("if sys.stdin and sys.stdin.isatty(): note = input('Note: ')",),
+            ),
+        ),
+    )
+
+
+def _old_environment(call: str, expected: str, place: str) -> Meaning:
+    return Meaning(
+        f"{call}() of the environment does not return {expected} values, as {place} expects",
+        "The line is written for gymnasium, and gym since 0.26. The environment probably has the old form: step() "
+        "returns 4 values, and reset() the observation alone. Vectorized environments of Stable-Baselines3 always do.",
+        (
+            Fix(
+                "Take what it returns.",
+                ("obs, reward, done, info = env.step(action)" if call == "step" else "obs = env.reset()",),
             ),
         ),
     )
@@ -178,9 +193,12 @@ def _of_environment(one: UncaughtException) -> Meaning | None:
     code = one.own_code or one.code or ""
     call = re.search(r"\benvs?\w*(?:\.\w+)?\.(?P<call>step|reset)\(", code)
     wrong = re.search(r"values to unpack \(expected|expected sequence of length|inhomogeneous shape", one.message)
-    if call is None or wrong is None or not one.place:
-        return None
+    if call is None or wrong is None or not one.place or one.packages[-1:] != ("",):
+        return None  # a wrapper's line: see _refused_by_programs.py
     step = call["call"] == "step"
+    unpacked = re.search(r"values to unpack \(expected (\d)", one.message)
+    if unpacked and unpacked[1] == ("5" if step else "2"):
+        return _old_environment(call["call"], unpacked[1], one.place)
     gives = "5 values (terminated and truncated in place of done)" if step else "a pair: the observation and a dict"
     new = "obs, reward, terminated, truncated, info = env.step(action)" if step else "obs, info = env.reset(seed=seed)"
     return Meaning(
@@ -222,14 +240,17 @@ def call_that_does_not_fit(one: UncaughtException) -> Meaning | None:
     found = _CALL.search(one.message)
     if not found or not (one.packages[-1:] == ("",) or asked_by_script(one)):
         return None
-    call, short = found["call"], found["call"].removesuffix(".__init__")
+    call = found["call"].lstrip(".")  # of a function in a function, what follows <locals>
+    short = call.removesuffix(".__init__")
     code = one.own_code if one.own_code else None
     if found["missing"]:
         title = f"your call at {one.place} does not pass {found['missing']} to {short}(), which needs it"
     else:
-        takes, given = int(found["takes"]), int(found["given"])
-        bound = 1 if "." in call else 0  # self
-        title = f"your call at {one.place} passes {given - bound} arguments to {short}(), which takes {takes - bound}"
+        takes, given = found["takes"], found["given"]
+        title = (
+            f"your call at {one.place} passes {given} positional arguments to {short}(), which takes {takes} (of a "
+            "method, both count self)"
+        )
     return Meaning(
         title,
         "Call and definition do not fit: one of the two was changed, another class of that name is used, or the batch "
