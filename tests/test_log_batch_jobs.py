@@ -29,6 +29,8 @@ def divided(line: str, message: str, file: str = "/home/u/Megatron-LM/megatron/c
          "2 key-value heads", "--tensor-model-parallel-size 2"),
         ("self.hidden_size_per_attention_head = divide(projection_size, num_heads)", "4096 is not divisible by 33",
          "width 4096", "number of ranks is not the cause"),
+        ("self.local = divide(config.num_experts, self.ep_size)", "60 is not divisible by 8",
+         "60 experts cannot be divided by expert parallel size 8", "--expert-model-parallel-size"),
         ("self.part = divide(self.num_embeddings, self.tp_size)", "151643 is not divisible by 4",
          "vocabulary of 151643", "--make-vocab-size-divisible-by"),
         ("self.output_size_per_partition = divide(output_size, tp_size)", "18944 is not divisible by 3",

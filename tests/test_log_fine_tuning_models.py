@@ -10,13 +10,14 @@ from tests.test_log_callers import SCRIPT, frames
 from tests.test_log_meanings import explained
 
 TRAIN = (SCRIPT, "main", "trainer.train()")
-UNET = (SCRIPT, "main", "model_pred = unet(noisy, timesteps, hidden)")
+UNET = (SCRIPT, "main", "model_pred = unet(noisy_latents, timesteps, hidden)")
 LAYER = (SCRIPT, "forward", "x = self.neck(features)")
 CONV = ("torch/nn/modules/conv.py", "_conv_forward", "return F.conv2d(")
 FACTORY = ("/work/LLaMA-Factory/src/llamafactory/hparams/parser.py", "get_train_args", "raise ValueError(")
 EMBED = ("sentence_transformers/losses/CosineSimilarityLoss.py", "forward", "x = self.model(f)['sentence_embedding']")
 LAZY = ("trl/import_utils.py", "_get_module", "raise RuntimeError(")
 IMPORT = (SCRIPT, "<module>", "from trl import GRPOTrainer")
+SKIP = (SCRIPT, "forward", "mask = self.unet(x)")
 UNETS = ("diffusers/models/unets/unet_2d_condition.py", "get_aug_embed", "if 'text_embeds' not in added_cond_kwargs:")
 LOAD = (SCRIPT, "main", "pipe = Pipeline.from_pretrained(path)")
 PADS = ("transformers/tokenization_utils_base.py", "pad", "raise ValueError(")
@@ -43,6 +44,9 @@ SHAPES = (
          "80 channels, but got 200 channels instead", "in its last dimension", "x.permute(0, 2, 1)", "alpha"),
         ((LAYER, CONV), SHAPES.format("256, 512", "2, 2048, 16, 16", 512, 2048), "expects 512 channels, but got 2048",
          "backbone", "alpha"),
+        ((SKIP, CONV), SHAPES.format("512, 1024", "2, 512, 32, 32", 1024, 512), "expects 1024 channels, but got 512",
+         "backbone", "latents"),
+        ((SKIP, CONV), SHAPES.format("32, 4", "2, 3, 96, 96", 4, 3), "expects", "channels", "VAE"),
         ((LAYER, CONV), SHAPES.format("64, 3", "8, 1, 224, 224", 3, 1), "the model expects images with 3 channels",
          "convert('RGB')", "latents"),
     ],

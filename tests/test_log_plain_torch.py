@@ -150,6 +150,12 @@ def test_the_reason_is_that_of_a_plain_script(
             "Net has out.0.weight, and the checkpoint has out.weight instead",
             "nn.Sequential",
         ),
+        (
+            '"norm.weight", "head.bias"',
+            '"layers.norm.weight", "other.bias"',
+            "it was saved from another model",
+            "another config",
+        ),
         ('"head.weight"', None, "the checkpoint lacks weights of Net, the first is head.weight", "strict=False"),
         ('"module.fc.weight"', '"fc.weight"', "a wrapper's prefix ('module.')", "unwrap_model"),
         (

@@ -11,7 +11,8 @@ from mgpu.snapshot import UncaughtException
 
 _OF_PICTURES = 4  # channels at most: gray, RGB, with alpha
 _INPAINTING, _DOUBLED = 9, 2
-_LATENTS = re.compile(r"\b\w*(?:latents?|unet|vae|noisy|denois\w*)\w*\b")
+_MOST_LATENTS = 128  # channels; layers inside a model have more
+_LATENTS = re.compile(r"noisy_latents|noisy_model_input|latent_model_input|noise_pred|\blatents\b|vae\.encode")
 _VAES = "SD 1, SD 2 and SDXL have 4 channels of latents; SD 3, FLUX and most video models have 16 or more."
 
 
@@ -74,7 +75,8 @@ def explain_channels(groups: Mapping[str, str], raised: UncaughtException | None
     if len(shape) > 2 and shape[-1] == expected and shape[1] == got:
         return _layout(shape, expected)
     code = " ".join(filter(None, (raised.own_code, *raised.own_lines))) if raised else ""
-    if min(expected, got) > 2 and (_LATENTS.search(code) or (raised and "diffusers" in raised.packages)):
+    small = min(expected, got) > 2 and max(expected, got) <= _MOST_LATENTS
+    if small and (_LATENTS.search(code) or (raised and "diffusers" in raised.packages)):
         return _not_encoded(expected) if got == 3 else _latents(expected, got)
     if max(expected, got) <= _OF_PICTURES:
         return None

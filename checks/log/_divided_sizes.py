@@ -58,6 +58,8 @@ _SUBJECTS = (
         re.compile(r"(?i)num_experts|n_experts|experts_per|local_experts"),
         "the model's {size} experts cannot be divided by expert parallel size {ranks}",
         "Each expert-parallel rank holds the same number of experts.",
+        Fix("Choose an expert parallel size that divides the number of experts.",
+            ("--expert-model-parallel-size N  # Megatron", "--ep-size N  # SGLang")),
     ),
     _Subject(
         re.compile(r"(?i)seq(?:uence)?_?len|sequence|\bseq\b"),

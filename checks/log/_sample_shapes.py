@@ -32,6 +32,8 @@ def explain_shapes(groups: Mapping[str, str], raised: UncaughtException | None) 
         return meant
     if len(one) == 1:
         return _of_lengths(sizes)
+    if len(one) == 2 and 1 in differing:
+        return _of_last(sizes)
     return _of_images(sizes) if len(one) >= 3 and max(one + other) > 4 else _of_rows(sizes)
 
 
@@ -67,8 +69,8 @@ def _of_channels(
 def _of_images(sizes: str) -> Meaning:
     return Meaning(
         f"samples of different sizes cannot be stacked into a batch: {sizes}",
-        "The default collate function only stacks. Images, videos or volumes were not brought to one size, or a "
-        "resize with one number kept their proportions.",
+        "The default collate function only stacks. Images, videos or volumes were not brought to one size, a resize "
+        "with one number kept their proportions, or spectrograms have different lengths.",
         (
             Fix(
                 "Resize to both sides, or resize and crop.",
@@ -109,6 +111,21 @@ def _of_rows(sizes: str) -> Meaning:
                     "DataLoader(..., collate_fn=lambda batch: tuple(zip(*batch)))",
                 ),
             ),
+        ),
+    )
+
+
+def _of_last(sizes: str) -> Meaning:
+    return Meaning(
+        f"samples of different sizes cannot be stacked into a batch: {sizes}",
+        "The default collate function only stacks. The last dimension differs: texts of a tokenizer that was called "
+        "with return_tensors='pt' ([1, tokens]), sounds ([channels, samples]), or other numbers of columns.",
+        (
+            Fix(
+                "Call the tokenizer without return_tensors, and pad in a collate function.",
+                ("DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))",),
+            ),
+            Fix("Pad or cut the end of other samples.", ("x = F.pad(x, (0, longest - x.shape[-1]))",)),
         ),
     )
 

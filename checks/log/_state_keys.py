@@ -30,9 +30,11 @@ def _names(message: str) -> dict[str, list[str]]:
     return found
 
 
-def _prefix(first: str, others: list[str]) -> str | None:
-    """Return what one of the other names has in front of this one."""
-    return next((one.removesuffix(first)[:-1] for one in others if one.endswith(f".{first}")), None)
+def _prefix(names: list[str], others: list[str]) -> str | None:
+    """Return what the other names have in front of most of these."""
+    known, first = {*others}, names[0]
+    found = (one.removesuffix(first)[:-1] for one in others if one.endswith(f".{first}"))
+    return next((one for one in found if 2 * sum(f"{one}.{name}" in known for name in names) > len(names)), None)
 
 
 def _without_numbers(name: str) -> str:
@@ -61,7 +63,7 @@ def names_of_both(groups: Mapping[str, str], raised: UncaughtException | None) -
 
 
 def _of_prefix(missing: list[str], left: list[str], model: str) -> Meaning | None:
-    more, fewer = _prefix(missing[0], left), _prefix(left[0], missing)
+    more, fewer = _prefix(missing, left), _prefix(left, missing)
     prefix = more or fewer
     if prefix is None:
         return None
