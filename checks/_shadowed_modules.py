@@ -75,7 +75,6 @@ _CERTAIN = {
     "string": "ascii_letters ascii_lowercase ascii_uppercase digits punctuation printable Template Formatter",
     "struct": "pack unpack calcsize Struct error",
     "tempfile": "mkdtemp mkstemp TemporaryDirectory NamedTemporaryFile gettempdir",
-    "time": "time sleep perf_counter strftime localtime gmtime monotonic",
     "token": "tok_name EXACT_TOKEN_TYPES NAME NUMBER STRING",
     "tokenize": "open generate_tokens tokenize detect_encoding TokenError",
     "warnings": "warn filterwarnings simplefilter catch_warnings",
@@ -115,7 +114,7 @@ def _of_class(module: str, name: str) -> Meaning:
 
 def _never_had(module: str, name: str, raised: UncaughtException | None) -> Meaning:
     place = raised.place if raised and raised.place else "the script"
-    shown = shell("python -c 'import {:name} as m; print(m.__file__, dir(m))'", module)
+    shown = shell('python -c \'import {:name} as m; print(getattr(m, "__file__", "built in"), dir(m))\'', module)
     return Meaning(
         f"Python's module {module} has no {name}, and {place} uses it",
         f"The name is of another module or package, or misspelled, or only a newer Python has it. Or a file "
@@ -134,16 +133,17 @@ def explain_shadowed(module: str, name: str, raised: UncaughtException | None) -
         return None
     if name not in _CERTAIN[module].split() and _of_script(raised):
         return _never_had(module, name, raised)
+    other = "" if name in _CERTAIN[module].split() else " Or the package was written for another release of Python."
     return Meaning(
         f"a file or folder named {module} is probably imported in place of Python's own module {module}: it has no "
         f"{name}",
         f"Python looks for modules in the folder of the script first. A file {module}.py there hides the module of the "
-        "same name, also from packages that import it.",
+        f"same name, also from packages that import it.{other}",
         (
             Fix(
                 "See which file is imported, and rename it if it is yours.",
                 (
-                    shell("python -c 'import {:name} as m; print(m.__file__)'", module),
+                    shell('python -c \'import {:name} as m; print(getattr(m, "__file__", "built in"))\'', module),
                     shell("ls -d {:name}.py {:name}", module, module),
                 ),
             ),

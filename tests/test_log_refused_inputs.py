@@ -30,7 +30,7 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
         ("loss = bce(out, y)", (), "RuntimeError: all elements of input should be between 0 and 1",
          "the input of binary cross-entropy has values that are no probabilities", "BCEWithLogitsLoss"),
         ("x = F.one_hot(y, 10)", (), "RuntimeError: Class values must be non-negative.",
-         "class numbers that are not non-negative", "torch.unique"),
+         "class numbers that are not non-negative", "all_labels"),
         ("p = pack_padded_sequence(x, l)", (), "RuntimeError: 'lengths' argument should be a 1D CPU int64 tensor, but "
          "got 1D cuda:0 Long tensor", "lengths as a 1D cuda:0 Long tensor", "lengths.cpu()"),
         ("p = pack_padded_sequence(x, l)", (), "RuntimeError: Length of all samples has to be greater than 0, but "
@@ -57,7 +57,7 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
          "a column gets 10 values, and the table has 12 rows", "len(values)"),
         ("df = df.append(r)", (("pandas/core/generic.py", "__getattr__", "return object.__getattribute__(self, n)"),),
          "AttributeError: 'DataFrame' object has no attribute 'append'. Did you mean: '_append'?",
-         "pandas is too new for this line: it has no DataFrame.append", "pd.concat"),
+         "pandas is probably too new for this line: it has no DataFrame.append", "pd.concat"),
         ("n = G.node[0]", (), "AttributeError: 'DiGraph' object has no attribute 'node'",
          "networkx is too new", "G.nodes"),
         ("if x:", (), "ValueError: The truth value of an array with more than one element is ambiguous. Use a.any()",
@@ -70,7 +70,7 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
          "ValueError: This solver needs samples of at least 2 classes in the data, but the data contains only one "
          "class: 0", "the labels have only one class", "value_counts"),
         ("a = roc_auc_score(y, p)", _SCORES, "ValueError: multi_class must be in ('ovo', 'ovr')",
-         "labels of more than two classes", "multi_class='ovr'"),
+         "labels or scores of more than two classes", "multi_class='ovr'"),
         ("s.split(x, y)", (("sklearn/model_selection/_split.py", "_iter_indices", "raise ValueError("),),
          "ValueError: The least populated class in y has only 1 member, which is too few.",
          "too few samples to be in both parts of the split: 1", "value_counts"),
@@ -99,7 +99,8 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
         ("seen.add(row)", (), "TypeError: unhashable type: 'list'", "a list is used as a key", "tuple(items)"),
         ("for x in tqdm(xs):", (), "TypeError: 'module' object is not callable", "a module is called", "import tqdm"),
         ("m = Model()", (), "TypeError: Can't instantiate abstract class Model without an implementation for abstract "
-         "method 'generate_until'", "the class Model lacks what its base class demands: 'generate_until'", "compare"),
+         "method 'generate_until'", "the class Model lacks what its base class demands: 'generate_until'",
+         "__abstractmethods__"),
         ("x = np.concatenate(l)", (),
          "ValueError: all the input array dimensions except for the concatenation axis must "
          "match exactly, but along dimension 1, the array at index 0 has size 10", "arrays of different shapes",
@@ -108,7 +109,7 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
          "signature (n?,k),(k,m?)->(n?,m?) (size 3 is different from 4)", "the inner sizes differ (4 and 3)",
          "a.shape"),
         ("x = np.dot(a, b)", (), "ValueError: shapes (3,4) and (3,4) not aligned: 4 (dim 1) != 3 (dim 0)",
-         "the inner sizes differ (3,4 and 3,4)", "a.shape"),
+         "the inner sizes differ (4 and 3)", "a.shape"),
         ("x[i] = v", (), "ValueError: could not broadcast input array from shape (10,) into shape (12,)",
          "values of the shape 10 are written into a place of the shape 12 (fit", "a.shape"),
         ("x = a[m]", (),
@@ -117,6 +118,10 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
         ("x = a[b]", (), "IndexError: arrays used as indices must be of integer (or boolean) type",
          "an index is neither an integer nor a slice", "astype(int)"),
         ("i = np.random.randint(0, n)", (), "ValueError: high <= 0", "drawn from an empty range", "print(len(items))"),
+        ("i = np.random.randint(0, n)", (), "ValueError: high is out of bounds for int32",
+         "a bound of a random number does not fit its type, int32 (fit.py:7 in main)", "dtype=np.int64"),
+        ("y = relu(x)", (), "TypeError: relu(): argument 'input' (position 1) must be Tensor, not numpy.ndarray",
+         "relu() got a numpy.ndarray as input", "as_tensor"),
         ("x = np.load(p)", (("numpy/lib/npyio.py", "load", "raise ValueError()"),),
          "ValueError: Object arrays cannot be "
          "loaded when allow_pickle=False", "has Python objects", "allow_pickle=True"),
@@ -165,6 +170,8 @@ def test_what_layers_tables_and_python_refuse(
     [
         ("env = gym.make('Ant-v2')", _GYM, "gym.error.DependencyNotInstalled: No module named 'mujoco_py'. (HINT: you "
          "need to install mujoco_py)", "needs a package that is not installed: mujoco_py", "gymnasium[mujoco]"),
+        ("env = gym.make('Hopper-v4')", _GYM, "gymnasium.error.DependencyNotInstalled: mujoco is not installed, run "
+         "`pip install \"gymnasium[mujoco]\"`", "needs a package that is not installed: mujoco", "gymnasium[mujoco]"),
         ("env = gym.make('Pong')", (("ale_py/env.py", "__init__", "raise"),), "gymnasium.error.Error: We're Unable to "
          'find the game "Pong". Note: Gymnasium no longer distributes ROMs.', "Atari game Pong", "accept-rom-license"),
         ("a = model.predict(obs)", (("stable_baselines3/common/utils.py", "is_vectorized", "raise ValueError("),),
@@ -184,6 +191,8 @@ def test_what_layers_tables_and_python_refuse(
          "NLTK's data punkt_tab is not on this machine", "NLTK_DATA"),
         ("v = wv['foo']", (("gensim/models/keyedvectors.py", "get_index", "raise KeyError()"),),
          "KeyError: \"Key 'foo' not present in vocabulary\"", "the word vectors have no word foo", "vector_size"),
+        ("v = wv['bar']", (("gensim/models/keyedvectors.py", "get_index", "raise KeyError()"),),
+         "KeyError: \"Key 'bar' not present\"", "the word vectors have no word bar", "vector_size"),
         ("t = Tokenizer.from_file(p)", (), "Exception: No such file or directory (os error 2)",
          "a tokenizer's file does not exist", "ls -l PATH"),
         ("sp.load(p)", (), 'OSError: Not found: "spm.model": No such file or directory Error #2',
@@ -219,6 +228,7 @@ def test_what_environments_and_programs_miss(
         ("a, b, c = opt.step()", (), "ValueError: too many values to unpack (expected 3)", "gym"),
         ("x = f(d)", (("transformers/utils/hub.py", "f", "d[x]"),), "TypeError: unhashable type: 'dict'", "is used as"),
         ("x = wv['a']", (), "KeyError: 'a'", "word vectors"),
+        ("x = cfg['lr']", (), "KeyError: \"Key 'lr' not present in the config\"", "word vectors"),
         ("import conf", (), '  File "conf.py", line 3\n    foo bar\n       ^\nSyntaxError: invalid syntax', "eval"),
         ("x = f(n)", (("transformers/a.py", "f", "for i in n:"),), "TypeError: 'int' object is not iterable", "range"),
         ("raise LookupError(n)", (), "LookupError: no such model", "NLTK"),

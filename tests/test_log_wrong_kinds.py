@@ -69,6 +69,13 @@ SOLVE = "x = torch.linalg.solve(gram, rhs)"
             "a matrix (item 12 of the batch) is singular",
             "torch.eye",
         ),
+        (
+            "u, s, v = np.linalg.svd(c)",
+            (),
+            "numpy.linalg.LinAlgError: SVD did not converge",
+            "the decomposition of a matrix did not converge (fit.py:7 in main)",
+            "np.isfinite(A)",
+        ),
         ("i = np.linalg.inv(c)", (), "numpy.linalg.LinAlgError: Singular matrix", "a matrix is singular", "diagonal"),
         (
             "c = torch.linalg.cholesky(k)",
@@ -209,7 +216,7 @@ SOLVE = "x = torch.linalg.solve(gram, rhs)"
             "h = torch.zeros(n, m + 1)",
             (),
             'TypeError: can only concatenate str (not "int") to str',
-            "m is a text, and fit.py:7 in main uses it as a number",
+            "m is a text, and fit.py:7 in main adds a number to it",
             "type=int",
         ),
         (
@@ -218,6 +225,13 @@ SOLVE = "x = torch.linalg.solve(gram, rhs)"
             'TypeError: can only concatenate str (not "int") to str',
             "a text and a value of type int are joined with +",
             "f-string",
+        ),
+        (
+            "path = root + name",
+            (),
+            'TypeError: can only concatenate str (not "NoneType") to str',
+            "a text and a value of type NoneType are joined with +",
+            "that is not set",
         ),
         (
             "x = torch.zeros(n, width, d)",
@@ -274,8 +288,29 @@ SOLVE = "x = torch.linalg.solve(gram, rhs)"
             "ppl = math.exp(total_loss / n)",
             (),
             "OverflowError: math range error",
-            "a loss is too large for exp()",
+            "a loss is too large for a floating point number",
             "clip_grad_norm_",
+        ),
+        (
+            "wait = base ** attempt",
+            (),
+            "OverflowError: (34, 'Numerical result out of range')",
+            "a value is too large for a floating point number",
+            "1.8e308",
+        ),
+        (
+            "n = int(row.age)",
+            (),
+            "ValueError: cannot convert float NaN to integer",
+            "a value is NaN, and fit.py:7",
+            "empty cell",
+        ),
+        (
+            "x = pickle.load(open('a.pkl', 'rb'))",
+            (),
+            "UnicodeDecodeError: 'ascii' codec can't decode byte 0xe4 in position 0: ordinal not in range(128)",
+            "a file that is read as text (ascii) is not",
+            "latin1",
         ),
         (
             "n = int(loss)",
@@ -296,7 +331,7 @@ SOLVE = "x = torch.linalg.solve(gram, rhs)"
             (PANDAS,),
             "AttributeError: Can only use .str accessor with string values!",
             "does not hold string values",
-            "astype(str)",
+            "dtype={'name': str}",
         ),
         (
             "x = torch.solve(b, a)",

@@ -22,8 +22,9 @@ _OF_GAMES = (
             "installed after the license is accepted.",
             (Fix("Install them.", ("pip install --upgrade ale-py",
                                    'pip install "gymnasium[atari,accept-rom-license]"')),), of_code=True),
-    Refusal("DependencyNotInstalled", r"^(?:No module named )?'?(?P<name>[\w.-]+)",
-            "an environment of gym needs a package that is not installed: {name}{at}",
+    Refusal("DependencyNotInstalled", r"^No module named '?(?P<name>[\w.-]*\w)|"
+            r"^(?P<other>[\w.-]+) (?:package )?(?:is )?not installed",
+            "an environment of gym needs a package that is not installed: {name}{other}{at}",
             "gym installs only its core. Each family of environments has packages of its own.",
             (Fix("Install the family's packages.",
                  ('pip install "gymnasium[mujoco]"', 'pip install "gymnasium[box2d,classic-control,atari]"')),),
@@ -39,14 +40,16 @@ _OF_GAMES = (
 _OF_LOCALES = (
     Refusal("UnicodeEncodeError", r"'(?P<codec>ascii|charmap|cp1252|gbk)' codec can't encode",
             "a text has characters that the output's encoding ({codec}) does not have{at}",
-            "print() and open() use the encoding of the locale. In batch jobs and containers without one (LANG=C), it "
-            "is ASCII.",
+            "Before Python 3.7, print() and open() use ASCII if the locale is C. Since then, it is usually an explicit "
+            "encode('ascii'), a URL or a header with other letters, or PYTHONIOENCODING. charmap, cp1252 and gbk are "
+            "locales of Windows.",
             (Fix("Set UTF-8 before Python starts.", ("export PYTHONUTF8=1", "export LANG=C.UTF-8 LC_ALL=C.UTF-8")),
              Fix("Name the encoding of files.", ("open(path, 'w', encoding='utf-8')",))), of_code=True),
 )
 _OF_TEXTS = (
-    Refusal("KeyError", r"(?:Key|[Ww]ord) '?(?P<name>[^'\"]{1,60}?)'? not (?:present|in vocabulary)",
-            "the word vectors have no word {name}{at}",
+    Refusal("KeyError", r"^[\"']?(?:Key '(?P<name>[^'\"]{1,60})' not present(?: in vocabulary)?|"
+            r"[Ww]ord '(?P<other>[^'\"]{1,60})' not in vocabulary)[.\"']*(?:\n|$)",
+            "the word vectors have no word {name}{other}{at}",
             "It is not in the texts that they were trained with, is too rare (min_count), or is written in another "
             "way: capital letters, other tokens, an id instead of a word.",
             (Fix("Skip such words, or use a vector of zeros for them.",
@@ -61,7 +64,7 @@ _OF_TEXTS = (
             "SentencePiece's model does not exist: {name}{at}",
             "The path is relative to another folder, or the file was not downloaded or trained on this machine.",
             (Fix("Look from the folder that the run starts in.", ("pwd", "ls -l PATH")),)),
-    Refusal("ArgumentError", r"Python argument types in\s+rdkit\.[\w.]+\((?:[^()]*\b)?NoneType",
+    Refusal("ArgumentError", r"Python argument types in\s+rdkit\.[\w.]+\(NoneType\b",
             "RDKit got None instead of a molecule{at}",
             "MolFromSmiles() and the readers of files return None for what they cannot read. They print the reason "
             "above.",
@@ -76,7 +79,7 @@ _OF_SERVICES = (
             "your shell.",
             (Fix("Set it where the job starts.", ("export OPENAI_API_KEY=...", "sbatch --export=ALL job.sh")),),
             of_code=True),
-    Refusal("RateLimitError", r"insufficient_quota|exceeded your current quota|credit balance is too low",
+    Refusal("RateLimitError", r"insufficient_quota|credit balance is too low",
             "the account of the model's API has no credit left{at}",
             "The service refuses every request until there is credit or another month begins. Waiting and repeating "
             "does not help.",
@@ -118,7 +121,7 @@ def _other_api(one: UncaughtException) -> Meaning | None:
             Fix(f"If the environment is your own, return {expected[1]}."),
             Fix(
                 "Or wrap an old environment.",
-                ("gymnasium.make(NAME, apply_api_compatibility=True)", 'pip install "shimmy[gym-v21]"'),
+                ('pip install "shimmy[gym-v21]"', "gymnasium.make('GymV21Environment-v0', env_id=NAME)"),
             ),
         ),
     )

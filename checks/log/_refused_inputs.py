@@ -65,7 +65,9 @@ _OF_LAYERS = (
             "Valid numbers are 0 to num_classes - 1. Labels that start at 1, a padding or ignored label such as -100, "
             "and a num_classes of another data set do not fit.",
             (Fix("Print their range.", ("print(y.min(), y.max(), num_classes)",)),
-             Fix("Renumber the classes from 0.", ("classes, y = torch.unique(y, return_inverse=True)",)))),
+             Fix("Renumber the classes from 0, once, for the whole data set.",
+                 ("classes = sorted(set(all_labels) - {-100})",
+                  "number = {name: i for i, name in enumerate(classes)}")))),
     Refusal("RuntimeError", r"one_hot is only applicable to index tensor",
             "one_hot got a tensor that does not have 64 bit integers{at}", "It takes class numbers, of type int64.",
             (Fix("Convert it.", ("F.one_hot(y.long(), num_classes)",)),), of_code=True),
@@ -96,18 +98,18 @@ _OF_LAYERS = (
             (Fix("Print both shapes, and make the mask from the tensor itself.",
                  ("print(mask.shape, x.shape)", "x[x > 0]")),), of_code=True),
     Refusal("IndexError", r"tensors used as indices must be long",
-            "a tensor that does not have integers or bools is used as an index{at}",
-            "Indices are int64 numbers (or a mask of bools). Divisions, float labels and a tensor made from an empty "
-            "list have another type.",
+            "a tensor of a type that indices cannot have is used as an index{at}",
+            "Indices are int64 numbers (or a mask of bools); other integers are not accepted by all releases. "
+            "Divisions, float labels and a tensor made from an empty list have another type.",
             (Fix("Convert it, and use // for divisions.", ("x[idx.long()]",)),), of_code=True),
     Refusal("IndexError", r"Found indices in 'edge_index' that are (?:larger than (?P<last>\d+) \(got (?P<got>\d+)\)|"
             r"negative \(got (?P<below>-\d+)\))",
             "the graph's edge_index has the node {got}{below}, and x has no such row{at}",
             "Nodes are numbered from 0 to the number of rows of x, minus 1. Ids of a file that start at 1 or have "
             "gaps, and edges of a part of the graph (or of a batch without its offsets), do not fit.",
-            (Fix("Print both, and renumber the nodes.",
+            (Fix("Print both, and renumber the nodes of the whole graph, with their rows of x.",
                  ("print(edge_index.max(), x.size(0))", "data.validate()",
-                  "nodes, edges = torch.unique(edge_index, return_inverse=True)")),)),
+                  "nodes, edges = torch.unique(edge_index, return_inverse=True)  # row i of x: that of nodes[i]")),)),
     Refusal("TypeError", r"can't convert np\.ndarray of type numpy\.(?P<kind>object_|str_|bytes_)",
             "the array does not have numbers (type {kind}), and torch cannot convert it{at}",
             "numpy makes such an array of rows of different lengths, of a table with a column of texts, and of missing "
@@ -126,19 +128,20 @@ _OF_LAYERS = (
 _OF_TABLES = (
     Refusal("AttributeError", r"'(?P<owner>DataFrame|Series)' object has no attribute '(?P<name>append|iteritems|mad|"
             r"lookup|ix|as_matrix|get_value|set_value|tshift)'",
-            "the installed pandas is too new for this line: it has no {owner}.{name} any more{at}",
+            "the installed pandas is probably too new for this line: it has no {owner}.{name} any more{at}",
             "pandas 2.0 removed append, iteritems, mad, lookup and tshift. pandas 1.0 removed ix, as_matrix, get_value "
             "and set_value.",
             (Fix("Use what replaced it.", ("pd.concat([df, pd.DataFrame([row])], ignore_index=True)  # append",
                                            "df.items()  # iteritems", "df.to_numpy()  # as_matrix",
                                            "df.loc[...]  # ix, by position: df.iloc[...]")),
-             Fix("Or install an older pandas, if the line is a package's.", ("pip install 'pandas<2'",))),
+             Fix("Or install an older pandas, if the line is a package's.",
+                 ("pip install 'pandas<2'", "pip install 'pandas<1'  # ix, as_matrix, get_value, set_value"))),
             of_code=True),
     Refusal("AttributeError", r"'(?:Multi)?(?:Di)?Graph' object has no attribute 'node'",
             "the installed networkx is too new for this line: a graph has no node any more{at}",
             "networkx 2.4 removed it. nodes has been the same since 2.0.",
             (Fix("Change the line.", ("G.nodes[n]",)),
-             Fix("Or install an older one.", ("pip install 'networkx<2.4'",))),
+             Fix("Or install an older one, only with Python 3.8 or older.", ("pip install 'networkx<2.4'",))),
             of_code=True),
     Refusal("ValueError", r"^No objects to concatenate", "pandas has no table to join: the list is empty{at}",
             "pd.concat got no tables: the loop that collects them found no file, or all were skipped.", (_EMPTY_LIST,)),
@@ -162,7 +165,7 @@ _OF_TABLES = (
             "shuffled, or its labels were read wrongly.",
             (_LABELS_OF_SET, Fix("In a loop over batches or tasks, compute it once over all, or skip such parts."))),
     Refusal("ValueError", r"multi_class must be in \('ovo', 'ovr'\)",
-            "roc_auc_score got labels of more than two classes{at}",
+            "roc_auc_score got labels or scores of more than two classes{at}",
             "It then needs the probabilities of all classes, and multi_class. If there should be two classes, a third "
             "value is among the labels, such as -1 or a missing one.",
             (Fix("Look at the labels.", ("print(np.unique(y_true, return_counts=True))",)),
@@ -209,7 +212,7 @@ _OF_PYTHON = (
             "a date has another form than the code expects: {text} instead of {format}{at}",
             "A file has dates of another form, perhaps only in some rows, or other columns than expected.",
             (Fix("Change the format, or let pandas find it.",
-                 ("pd.to_datetime(df['time'], errors='coerce')", "dateutil.parser.parse(text)")),)),
+                 ("pd.to_datetime(df['time'], format='mixed')  # pandas 2", "dateutil.parser.parse(text)")),)),
     Refusal("TypeError", r"^unhashable type: '(?P<kind>[\w.]+)'|"
             r"cannot use '(?P<other>[\w.]+)' as a (?:dict key|set element)",
             "a {kind}{other} is used as a key of a dict or an item of a set{at}",
@@ -229,8 +232,8 @@ _OF_PYTHON = (
             "The base class declares these methods as abstract, and the class does not have them under that name. If "
             "the base class is of a package, its other versions can have other methods.",
             (Fix("Write these methods, or compare their names with the installed base class.",
-                 ("python -c 'import inspect, PACKAGE; print(inspect.signature(PACKAGE.CLASS))'",
-                  "pip show PACKAGE")),), of_code=True),
+                 ("python -c 'import PACKAGE; print(PACKAGE.CLASS.__abstractmethods__)'", "pip show PACKAGE")),),
+            of_code=True),
     Refusal("ValueError", r"cannot reshape array of size (?P<size>\d+) into shape \(?(?P<shape>[\d, ()-]+)",
             "an array of {size} values cannot take the shape {shape}{at}",
             "The product of the sizes must be the number of values. The data has other dimensions than the code "
@@ -248,14 +251,16 @@ _OF_ARRAYS = (
              Fix("Pad or cut them to one length, or join them along the dimension that differs.",
                  ("np.concatenate(arrays, axis=0)",)))),
     Refusal("ValueError", r"matmul: Input operand 1 has a mismatch in its core dimension \d.*\(size (?P<right>\d+) is "
-            r"different from (?P<left>\d+)\)|shapes \((?P<first>[\d,]+)\) and \((?P<second>[\d,]+)\) not aligned",
+            r"different from (?P<left>\d+)\)|shapes \([\d,]+\) and \([\d,]+\) not aligned: "
+            r"(?P<first>\d+) \(dim \d+\) != (?P<second>\d+)",
             "two matrices cannot be multiplied: the inner sizes differ ({left}{first} and {right}{second}){at}",
             "For a @ b, the last dimension of a must equal the last but one of b. One of them has to be transposed, or "
             "comes from a model or a table with another number of features.", (_SHAPES,), of_code=True),
     Refusal("ValueError", r"could not broadcast input array from shape \(?(?P<given>\d[\d, ]*?),?\)? into "
             r"shape \(?(?P<place>\d[\d, ]*?),?(?:\)|$)",
             "values of the shape {given} are written into a place of the shape {place}{at}",
-            "The array was made for another number of samples, steps or columns than what is written into it.",
+            "The array was made for another number of samples, steps or columns than what is written into it. Or "
+            "np.array() got a list of arrays of different sizes: pad or resize them.",
             (_SHAPES,)),
     Refusal("IndexError", r"boolean index did not match (?:indexed array )?along (?:dimension|axis) \d+; (?:dimension|"
             r"size of axis) is (?P<size>\d+) but (?:corresponding boolean dimension|size of corresponding boolean "
@@ -266,11 +271,15 @@ _OF_ARRAYS = (
     Refusal("IndexError", r"arrays used as indices must be of integer|only integers, slices \(`:`\), ellipsis|"
             r"only integer (?:scalar )?arrays can be (?:used|converted)",
             "an index is neither an integer nor a slice{at}",
-            "Divisions give floating point numbers, an empty list becomes an array of them, and a text or None is not "
-            "an index of an array.",
+            "Divisions give floating point numbers, an empty list becomes an array of them, and a text is not an "
+            "index of an array.",
             (Fix("Use // for divisions, and convert arrays of indices.", ("a[idx.astype(int)]", "print(repr(i))")),),
             of_code=True),
-    Refusal("ValueError", r"^(?:high <= 0|high is out of bounds)",
+    Refusal("ValueError", r"^(?P<end>high|low) is out of bounds for (?P<kind>\w+)",
+            "a bound of a random number does not fit its type, {kind}{at}",
+            "The bound is too large or too small for that type. numpy's default is 32 bit on Windows before numpy 2.",
+            (Fix("Draw with a larger type.", ("np.random.randint(0, 2**32, dtype=np.int64)",)),), of_code=True),
+    Refusal("ValueError", r"^high <= 0",
             "a random number is drawn from an empty range{at}",
             "Its upper bound is not above the lower one, mostly because the list, the data set or the replay buffer "
             "that gives it is empty, or shorter than a window or a batch.", (_EMPTY_LIST,)),
@@ -297,7 +306,7 @@ _OF_ARRAYS = (
 )
 _OF_CALLS = (
     Refusal("TypeError", r"^(?P<call>\w+)\(\): argument '(?P<name>\w+)'(?: \(position \d+\))? must be Tensor, not "
-            r"(?P<kind>\w+)",
+            r"(?P<kind>[\w.]*\w)",
             "{call}() got a {kind} as {name}, and takes a tensor{at}",
             "A list was not made a tensor (a data set or a collate function that returns lists), or a model returned "
             "several values or None.",
@@ -332,7 +341,8 @@ _OF_CALLS = (
             of_code=True),
     Refusal("DGLError", r"Device API (?P<name>\w+) is not enabled",
             "the installed DGL has no support for {name}{at}", "It is the build for CPUs.",
-            (Fix("Install the build for the CUDA version of torch.",
+            (Fix("Remove it, then install the build for torch's CUDA version, as on "
+                 "https://www.dgl.ai/pages/start.html. DGL's last wheels are for torch 2.4.",
                  ("python -c 'import torch; print(torch.__version__, torch.version.cuda)'", "pip uninstall dgl")),),
             of_code=True),
     Refusal("EOFError ValueError", r"Source and reference streams have different lengths|^Hypothesis is empty|"

@@ -23,6 +23,7 @@ _STACKED = re.compile(
 )
 _REDUCED = re.compile(rf"\b(?:max|min|amax|amin|argmax|argmin)\((?P<of>{NAME})(?=[,)])")
 _OF_METRICS = re.compile(r"metric|accura|score|f1|evaluat|compare", re.I)
+_NORMALIZES = re.compile(r"torchvision|sub_\(mean|(?i:normaliz)")
 _PARTS_OF_HIDDEN = ("layers x directions", "batch", "hidden size")
 
 
@@ -84,11 +85,28 @@ def _types_of_two(found: re.Match[str], one: UncaughtException) -> Meaning:
     )
 
 
+def _not_converged(which: str, one: UncaughtException) -> Meaning:
+    return Meaning(
+        f"the decomposition of a matrix{which} did not converge{_at(one)}",
+        "Usually the matrix has NaN or infinite values. Otherwise it is badly conditioned, or has nearly equal "
+        "singular values or eigenvalues.",
+        (
+            Fix(
+                "Check for NaN and infinite values first.",
+                ("print(torch.isfinite(A).all())", "print(np.isfinite(A).all())"),
+            ),
+            Fix("If it has none, compute in float64.", ("torch.linalg.svd(A.double())",)),
+        ),
+        of_code=False,
+    )
+
+
 def _singular(found: re.Match[str], one: UncaughtException) -> Meaning:
     definite = "definite" in found[0]
     which = f" (item {found['item']} of the batch)" if found.groupdict().get("item") else ""
-    finite = " or has NaN" if "converge" in found[0] or "non-finite" in found[0] else ""
-    what = "is not positive definite" if definite else f"is singular{finite}"
+    if "converge" in found[0]:
+        return _not_converged(which, one)
+    what = "is not positive definite" if definite else "is singular"
     return Meaning(
         f"a matrix{which} {what}, so it cannot be solved, inverted or factorized{_at(one)}",
         "Rows that are equal, zero or depend on each other make it so: samples that are the same, a covariance of "
@@ -102,7 +120,10 @@ def _singular(found: re.Match[str], one: UncaughtException) -> Meaning:
                 ),
             ),
             Fix("Check for NaN and infinite values first.", ("print(torch.isfinite(A).all())",)),
-            Fix("For a least squares solution, use lstsq or the pseudo-inverse.", ("torch.linalg.lstsq(A, b)",)),
+            Fix(
+                "For a least squares solution, use the pseudo-inverse (on a GPU, lstsq needs full rank).",
+                ("torch.linalg.pinv(A) @ b",),
+            ),
         ),
         of_code=False,
     )
@@ -138,12 +159,19 @@ def _batches_of_matrices(found: re.Match[str], one: UncaughtException) -> Meanin
 def _in_place(found: re.Match[str], one: UncaughtException) -> Meaning:
     have, wanted = found["have"], found["wanted"]
     sizes, other = _sizes(have), _sizes(wanted)
-    why = "+=, mul_() and out= keep the shape of the tensor on their left, and the result would have another one."
+    why = (
+        "+=, mul_() and other calls that end with _ keep the shape of the tensor on their left, and the result would "
+        "have another one."
+    )
     fix = Fix("Print both shapes, and compute out of place if the result may have another one.", ("x = x + y",))
     if 0 in other:
         why += " A size of 0 means that a tensor is empty: no sample, no term of the loss, or a mask without entries."
         fix = Fix("Print the shapes, and skip a batch without items.", ("print(x.shape, y.shape)", "y.numel() == 0"))
-    elif len(sizes) == len(other) == 3 and (sizes[0], other[0]) == (1, 3):
+    elif (
+        len(sizes) == len(other) == 3
+        and (sizes[0], other[0]) == (1, 3)
+        and _NORMALIZES.search(f"{one.code} {one.frames}")
+    ):
         why = (
             "Normalize() has values for three channels, and the image has one: it is gray. Images of a dataset can "
             "differ in this."
@@ -165,8 +193,12 @@ def _hidden_state(found: re.Match[str], one: UncaughtException) -> Meaning:
             ("h0 = torch.zeros(num_layers * directions, batch, hidden)", "h0 = h0.repeat(num_layers, 1, 1)"),
         ),
         "batch": Fix(
-            "Take the batch's size from the input: the last batch can be smaller.",
-            ("h0 = torch.zeros(num_layers, x.size(0), hidden, device=x.device)", "DataLoader(..., drop_last=True)"),
+            "Take the batch's size from the input: dimension 0 with batch_first=True, else 1. The last batch can be "
+            "smaller.",
+            (
+                "h0 = torch.zeros(num_layers, x.size(0), hidden, device=x.device)  # with batch_first=True",
+                "DataLoader(..., drop_last=True)",
+            ),
         ),
         "hidden size": Fix("Use one hidden size for the RNN and for what makes its state."),
     }
@@ -287,7 +319,7 @@ _REFUSALS = (
             r"The diagonal element \d+ is zero, the inversion could not be completed because the input matrix|"
             r"The factorization could not be completed because the input is not positive-definite|"
             r"The algorithm failed to converge because the input matrix)|"
-            r"^(?:Singular matrix|Matrix is not positive definite|SVD did not converge)"
+            r"^(?:Singular matrix|Matrix is not positive definite|(?:SVD|Eigenvalues) did not converge)"
         ),
         _singular,
     ),

@@ -58,11 +58,18 @@ _SIZE = re.compile(
     r"(?P<call>\w+)\(\): argument '\w+' failed to unpack the object at pos (?P<position>\d+) with error \"type must be "
     r"tuple of ints, ?but got (?P<got>\w+)\""
 )
+_ADDED = "If a text is meant, convert the number with str(). If a number is meant, it was read as text"
+_MISPLACED = (
+    "It was probably passed in the place of another argument (a device or a name where the function expects a number), "
+    "or read as text"
+)
 _NOT_LISTED = re.compile(r"(?P<item>'[^']*'|\"[^\"]*\"|\S+) is not in list$|^list\.index\(x\): x not in list$")
-_ACCESSOR = re.compile(r"Can only use \.(?P<accessor>\w+) accessor with (?P<kind>[\w ]+?) values")
+_ACCESSOR = re.compile(
+    r"Can only use \.(?P<accessor>\w+) accessor with (?:(?P<kind>[\w ]+?) values|a '(?P<dtype>\w+)' dtype)"
+)
 _CONVERTERS = {
-    "dt": ("a date", "df['time'] = pd.to_datetime(df['time'], errors='coerce')"),
-    "str": ("a text", "df['name'] = df['name'].astype(str)"),
+    "dt": ("a date", "df['time'] = pd.to_datetime(df['time'], format='mixed')  # pandas 2"),
+    "str": ("a text", "df = pd.read_csv(path, dtype={'name': str})"),
     "cat": ("a category", "df['kind'] = df['kind'].astype('category')"),
 }
 _PICKLE = re.compile(r"\b(?:pickle|cPickle|dill|cloudpickle|joblib)\.(?P<do>load|dump)\(")
@@ -113,17 +120,27 @@ def _several_values(one: UncaughtException) -> Meaning | None:
     )
 
 
+def _joined(other: str, place: str) -> Meaning:
+    why = ""
+    fix = Fix("Use an f-string, or convert the value.", ("print(f'epoch {epoch}: {loss}')", "'epoch ' + str(n)"))
+    if other == "NoneType":
+        why = " None is usually an option, a variable of the environment or a field of a config that is not set."
+        fix = Fix("Print both values, and set the one that is None.", ("print(repr(value))",))
+    return Meaning(
+        f"a text and a value of type {other} are joined with + ({place})",
+        f"Python joins only texts with texts.{why}",
+        (fix,),
+    )
+
+
 def _text_as_number(one: UncaughtException) -> Meaning | None:
     """Explain a text that is added to a number, or used as a size."""
     code, joined, size = one.code or "", _JOINED.match(one.message), _SIZE.match(one.message)
     if not (joined or size) or not one.place:
         return None
-    if joined and re.search(r"['\"] {0,2}\+|\+ {0,2}f?['\"]", code):
-        return Meaning(
-            f"a text and a value of type {joined['other']} are joined with + ({one.place})",
-            "Python joins only texts with texts.",
-            (Fix("Use an f-string, or convert the value.", ("print(f'epoch {epoch}: {loss}')", "'epoch ' + str(n)")),),
-        )
+    quoted = re.search(r"['\"] {0,2}\+|\+ {0,2}f?['\"]", code)
+    if joined and (joined["other"] not in ("int", "float") or quoted):
+        return _joined(joined["other"], one.place)
     name = None
     if joined:
         name = _only(rf"(?<![\w.'\"])(?P<of>{PLAIN}) {{0,2}}\+ {{0,2}}[\w.]", code)
@@ -132,10 +149,11 @@ def _text_as_number(one: UncaughtException) -> Meaning | None:
         at = int(size["position"]) - 1
         name = parts[at] if at < len(parts) and re.fullmatch(PLAIN, parts[at]) else None
     kind = "text" if joined or (size and size["got"] == "str") else (size["got"] if size else "text")
+    used = "adds a number to it" if joined else "uses it as a number"
     return Meaning(
-        f"{name or 'a value'} is a {kind}, and {one.place} uses it as a number",
-        "It was probably passed in the place of another argument (a device or a name where the function expects a "
-        "number), or read as text: argparse without type=int, an environment variable, a config or a CSV file.",
+        f"{name or 'a value'} is a {kind}, and {one.place} {used}",
+        f"{_ADDED if joined else _MISPLACED}: argparse without type=int, an environment variable, a config or a CSV "
+        "file.",
         (
             Fix(
                 "Print it, and pass the arguments of that function by name.",
@@ -205,40 +223,40 @@ def _file_mode(one: UncaughtException) -> Meaning | None:
             f"The mode of open() decides what is allowed.{emptied}",
             (Fix("Open it with the mode that fits.", (f"open(path, '{'r' if reads else 'w'}{right}')",)),),
         )
-    text = re.match(
-        r"a bytes-like object is required, not 'str'|write\(\) argument must be str, not bytes", one.message
-    )
-    if short in ("TypeError", "UnicodeDecodeError") and pickled and (text or short == "UnicodeDecodeError"):
-        right = "rb" if pickled["do"] == "load" else "wb"
+    decoding = short == "UnicodeDecodeError" and "'utf-8' codec" in one.message
+    if pickled and (decoding or (short == "TypeError" and _AS_TEXT.match(one.message))):
+        do = pickled["do"]
+        right = "rb" if do == "load" else "wb"
         return Meaning(
             f"pickle needs a file in binary mode, and this one was opened as text ({one.place or 'the script'})",
             "pickle reads and writes bytes. Without b in its mode, open() gives text.",
-            (Fix("Add b to the mode.", (f"with open(path, '{right}') as f: pickle.{pickled['do']}(...)",)),),
+            (Fix("Add b to the mode.", (f"with open(path, '{right}') as f: pickle.{do}(...)",)),),
         )
     return None
 
 
 def _too_large(one: UncaughtException) -> Meaning | None:
-    """Explain exp() of a loss that diverged, and a loss of NaN that becomes an integer."""
+    """Explain exp() of a large value, such as a loss that diverged, and NaN that becomes an integer."""
     short, code = short_name(one.type), one.code or ""
     of_exp = short == "OverflowError" and one.message.startswith(("math range error", "(34, "))
     found = re.match(r"cannot convert float (?P<value>NaN|infinity) to integer", one.message)
     if not found and not (of_exp and re.search(r"\b(?:exp|pow|cosh)\(|\*\*", f"{code} {one.own_code or ''}")):
         return None
     what = "a loss" if re.search(r"loss|ppl|perplex|nll", code, re.I) else "a value"
-    title = (
-        f"{what} is {found['value']}, and {one.place or 'the script'} makes an integer of it"
-        if found
-        else f"{what} is too large for exp() ({one.place or 'the script'})"
-    )
-    why = "exp() fails from about 710 on. " if of_exp else ""
+    place, why = one.place or "the script", ""
+    if found:
+        title = f"{what} is {found['value']}, and {place} makes an integer of it"
+        why = "An empty cell of a table, a mean of nothing and 0/0 are NaN. " if found["value"] == "NaN" else ""
+    else:
+        title = f"{what} is too large for a floating point number ({place})"
+        why = "exp() fails from about 710 on, and ** if the result is above 1.8e308. "
     return Meaning(
         title,
-        f"{why}If it is computed from the loss, the training diverged before this line: look at the losses above it. "
-        "The learning rate is too high, gradients explode, or a batch has NaN.",
+        f"{why}If it is computed from the loss, the training probably diverged before this line: look at the losses "
+        "above it.",
         (
             Fix(
-                "Lower the learning rate, warm it up, and clip the gradients.",
+                "If the training diverged, lower the learning rate, warm it up, and clip the gradients.",
                 ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",),
             ),
             Fix("Keep the print from ending the run.", ("math.exp(min(loss, 50))", "if math.isfinite(loss): ...")),
@@ -252,11 +270,16 @@ def _accessor(one: UncaughtException) -> Meaning | None:
     if not found or found["accessor"] not in _CONVERTERS:
         return None
     kind, convert = _CONVERTERS[found["accessor"]]
+    why = (
+        "pandas read the column as numbers, because its cells look like numbers or are empty."
+        if found["accessor"] == "str"
+        else f"pandas read the column as another type: one value that is not {kind}, another format, or missing values "
+        "make it an object column. Dates of a CSV file stay texts until they are converted."
+    )
     return Meaning(
-        f"a column of the table does not hold {found['kind']} values, which .{found['accessor']} needs "
-        f"({one.place or 'the script'})",
-        f"pandas read the column as another type: one value that is not {kind}, another format, or missing values make "
-        "it an object column. Dates of a CSV file stay texts until they are converted.",
+        f"a column of the table does not hold {found['kind'] or found['dtype']} values, which .{found['accessor']} "
+        f"needs ({one.place or 'the script'})",
+        why,
         (Fix("Look at the type, and convert the column before.", ("print(df.dtypes)", convert)),),
         of_code=False,
     )

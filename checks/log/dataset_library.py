@@ -142,8 +142,9 @@ ROWS = (
         ("UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 12: invalid start byte",),
         "a file that is read as text ({codec}) is not: byte {byte} at position {place}",
         "It is binary or compressed (a checkpoint, .gz, .parquet), or has another encoding. With 'ascii', the "
-        "environment of the ranks has no UTF-8 locale.",
-        Fix("Check what it is.", ("file FILE", "export PYTHONUTF8=1", "open(path, encoding='utf-8')")),
+        "environment of the ranks has no UTF-8 locale, or the file is a pickle that Python 2 saved.",
+        (Fix("Check what it is.", ("file FILE", "export PYTHONUTF8=1", "open(path, encoding='utf-8')")),
+         Fix("For a pickle of Python 2, name the encoding.", ("pickle.load(f, encoding='latin1')",))),
         "https://docs.python.org/3/library/exceptions.html#UnicodeDecodeError", cases=(CONFIG_AS_TEXT,),
         summary="A file that is read as text is not text."),
     Row("log_media_decoder_missing", "root", "library",

@@ -12,6 +12,7 @@ from mgpu.text import listed
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
 from ._messages import first_of_empty, short_name
+from ._refused_by_programs import refused_by_program
 from .exceptions import has_signature, in_handler, unknown_exceptions
 from .versions_shown import version_in
 
@@ -51,7 +52,7 @@ def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str |
     empty = first_of_empty(one.code or "")
     if short == "IndexError" and empty and "out of range" in one.message:
         return f"{inner} got nothing to work on: {empty} is empty ({one.library or one.raised_in})"
-    if short == "KeyError" and _SENTENCE.search(one.message):
+    if short == "KeyError" and (_SENTENCE.search(one.message) or refused_by_program(one)):
         return None  # a check of the package, which says what is wrong
     named = short == "KeyError" and _FIELD.match(one.message) and packages[0] not in _OWN_KEYS
     if (
