@@ -75,10 +75,12 @@ _CERTAIN = {
     "string": "ascii_letters ascii_lowercase ascii_uppercase digits punctuation printable Template Formatter",
     "struct": "pack unpack calcsize Struct error",
     "tempfile": "mkdtemp mkstemp TemporaryDirectory NamedTemporaryFile gettempdir",
+    "time": "time sleep perf_counter strftime localtime gmtime monotonic",
     "token": "tok_name EXACT_TOKEN_TYPES NAME NUMBER STRING",
     "tokenize": "open generate_tokens tokenize detect_encoding TokenError",
     "warnings": "warn filterwarnings simplefilter catch_warnings",
 }
+_BUILT_IN = frozenset({"time"})  # in the interpreter itself, so that no file hides it
 # What is in a class of the same name in the module.
 _OF_CLASS = {"datetime": "now today strptime fromtimestamp utcnow fromisoformat combine utcfromtimestamp"}
 
@@ -115,10 +117,10 @@ def _of_class(module: str, name: str) -> Meaning:
 def _never_had(module: str, name: str, raised: UncaughtException | None) -> Meaning:
     place = raised.place if raised and raised.place else "the script"
     shown = shell('python -c \'import {:name} as m; print(getattr(m, "__file__", "built in"), dir(m))\'', module)
+    hidden = "" if module in _BUILT_IN else f" Or a file {module}.py of the project hides Python's module."
     return Meaning(
         f"Python's module {module} has no {name}, and {place} uses it",
-        f"The name is of another module or package, or misspelled, or only a newer Python has it. Or a file "
-        f"{module}.py of the project hides Python's module.",
+        f"The name is of another module or package, or misspelled, or only a newer Python has it.{hidden}",
         (Fix("See which file is imported, and what it has.", (shown,)),),
     )
 
@@ -133,6 +135,8 @@ def explain_shadowed(module: str, name: str, raised: UncaughtException | None) -
         return None
     if name not in _CERTAIN[module].split() and _of_script(raised):
         return _never_had(module, name, raised)
+    if module in _BUILT_IN:
+        return None
     other = "" if name in _CERTAIN[module].split() else " Or the package was written for another release of Python."
     return Meaning(
         f"a file or folder named {module} is probably imported in place of Python's own module {module}: it has no "

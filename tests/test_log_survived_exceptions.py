@@ -71,6 +71,7 @@ def test_a_module_that_is_hidden_by_a_file_of_the_project(tmp_path: Path) -> Non
     [
         ("d = datetime.now()", "module 'datetime' has no attribute 'now'", "the class datetime.datetime has it"),
         ("x = random.rand(3)", "module 'random' has no attribute 'rand'", "Python's module random has no rand"),
+        ("time.pause(3)", "module 'time' has no attribute 'pause'", "Python's module time has no pause"),
         ("import tensorboard", "module 'distutils' has no attribute 'version'", "the installed setuptools is newer"),
     ],
 )
