@@ -10,6 +10,7 @@ from mgpu.engine import root_cause
 from mgpu.readers.log import read, several_runs
 from tests.test_log_callers import SCRIPT, frames
 from tests.test_log_meanings import explained
+from tests.test_log_went_on import cause
 
 
 def divided(line: str, message: str, file: str = "/home/u/Megatron-LM/megatron/core/part.py") -> str:
@@ -351,6 +352,7 @@ def test_a_launcher_that_was_killed_itself(tmp_path: Path) -> None:
          "log_megatron_shards_missing"),
         ("EI0006: Getting socket times out. Reason: Remote Rank did not send the data in time.",
          "log_hccl_rank_missing"),
+        ("RuntimeError: HCCL function error: HcclGetRootInfo(&id), error code is 4", "log_npu_call_failed"),
         ("RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.97 GiB total)", "log_npu_memory_full"),
     ],
 )  # fmt: skip
@@ -364,3 +366,21 @@ def test_the_whole_reason_for_a_pod_without_a_node(tmp_path: Path) -> None:
     )
     title = explained(tmp_path, line)[1]
     assert title.endswith("{nvidia.com/gpu: present}, 3 Insufficient cpu"), title
+
+
+def test_git_over_ssh_is_not_a_node(tmp_path: Path) -> None:
+    line = "ssh: connect to host github.com port 22: Connection timed out\n"
+    assert cause(f"step 1 loss 2.0\n{line}", tmp_path) != "log_ssh_host_silent"
+
+
+def test_what_is_done_if_a_run_is_interrupted_is_no_interruption(tmp_path: Path) -> None:
+    line = "a checkpoint is written if training is interrupted by the user (Ctrl-C)\n"
+    assert cause(f"{line}step 1 loss 2.0\n", tmp_path) is None
+
+
+def test_a_config_of_deepspeed_in_another_encoding_exists(tmp_path: Path) -> None:
+    hjson = ("hjson/__init__.py", "load", "return loads(fp.read())")
+    error = "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
+    config = ("deepspeed/runtime/config.py", "__init__", "self._param_dict = hjson.load(open(config, 'r'))")
+    _, title, _ = explained(tmp_path, f"{frames(config, hjson)}{error}\n")
+    assert "does not exist" not in title, title

@@ -118,3 +118,8 @@ def test_the_reason_of_a_failed_import_is_its_cause(tmp_path: Path) -> None:
 def test_a_release_of_diffusers_has_no_mistake_if_conditions_are_missing(tmp_path: Path) -> None:
     text = f"{frames(UNET, UNETS)}TypeError: argument of type 'NoneType' is not iterable\n"
     assert explained(tmp_path, text)[0] != "log_framework_failed"
+
+
+def test_a_row_without_that_column_is_not_a_model_without_pooling(tmp_path: Path) -> None:
+    _, title, _ = explained(tmp_path, f"{frames(TRAIN)}KeyError: 'sentence_embedding'\n")
+    assert "pooling" not in title, title

@@ -76,3 +76,9 @@ def test_a_run_on_text_keeps_the_advice_for_text(tmp_path: Path) -> None:
     trainer = ("transformers/trainer.py", "compute_loss", "outputs = model(**inputs)")
     _, _, advice = explained(tmp_path, f"{frames((OWN, 'main', 'trainer.train()'), trainer)}{error}\n")
     assert "tokenizer.pad" in advice
+
+
+def test_a_smaller_last_batch_is_not_an_alpha_channel(tmp_path: Path) -> None:
+    error = SIZES.format(a=3, b=4, at=0)
+    _, title, _ = explained(tmp_path, f"{frames((OWN, 'main', 'loss = ((out - target) ** 2).mean()'))}{error}\n")
+    assert "alpha" not in title

@@ -213,7 +213,8 @@ CHANGED = (
 @pytest.mark.parametrize(
     ("before", "made", "title"),
     [
-        ("", ", which is output 0 of TBackward0,", "an optimizer changed weights before another backward pass"),
+        ("", ", which is output 0 of TBackward0,", "an optimizer probably changed weights before"),
+        ("", ", which is output 0 of PermuteBackward0,", "the output of an operation was changed in place"),
         ("", ", which is output 0 of ReluBackward1,", "the output of an operation was changed in place"),
         ("", "", "a tensor that the backward pass needs was modified before it ran"),
         ("INFO: Reducer buckets have been rebuilt in this iteration.\n", "", "a tensor that the backward pass needs"),

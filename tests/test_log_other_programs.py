@@ -21,7 +21,11 @@ STEPS = "epoch 1 loss 0.53\nepoch 2 loss 0.41\n"
             "log_java_heap_full",
             "ran out of host memory",
         ),
-        ("java.lang.OutOfMemoryError: unable to create new native thread", "log_java_heap_full", "host memory"),
+        (
+            "java.lang.OutOfMemoryError: unable to create new native thread",
+            "log_java_native_memory",
+            "memory or threads",
+        ),
         ("run.pl: job failed, log is in exp/asr_train/train.log", "log_kaldi_job_failed", "exp/asr_train/train.log"),
         ("slurm.pl: 2 / 32 failed, log is in exp/decode/log/asr.*.log", "log_kaldi_job_failed", "slurm.pl"),
         (

@@ -240,3 +240,15 @@ def test_a_message_whose_first_line_says_little(tmp_path: Path) -> None:
     )
     title = explained(tmp_path, text + "\n")[1]
     assert title.endswith("bye No results file of: bash run.sh ...")
+
+
+def test_a_server_of_the_run_is_not_the_internet(tmp_path: Path) -> None:
+    refused = raised("urllib.error.URLError: <urlopen error [Errno 111] Connection refused>")
+    assert cause(refused, tmp_path) != "log_network_failed"
+
+
+def test_a_resource_that_is_not_nltks(tmp_path: Path) -> None:
+    for line in ("Resource /api/v1/users not found.", "Resource gpu_pool not found. Using the default."):
+        assert cause(f"{line}\n", tmp_path) != "log_nltk_data_missing"
+    found, title, words = explained(tmp_path, raised("LookupError: \n  Resource omw-1.4 not found.\n  Please use the"))
+    assert found == "log_nltk_data_missing" and "omw-1.4" in title and "nltk_data omw-1.4" in words

@@ -150,10 +150,11 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
         ("b = sacrebleu.corpus_bleu(h, r)", (("sacrebleu/compat.py", "corpus_bleu", "raise EOFError("),),
          "EOFError: Source and reference streams have different lengths!", "do not belong together", "wc -l"),
         ("x = eval(s)", (), '  File "<string>", line 1\n    foo bar\n        ^\nSyntaxError: invalid syntax',
-         'a text that the program reads as Python code is none: "foo bar" (fit.py:7 in main)', "print(repr(text))"),
+         'a text that the program reads as Python code is not valid Python: "foo bar" (fit.py:7 in main)',
+         "print(repr(text))"),
         ("x = load(s)", (("ast.py", "parse", "return compile(source, filename)"),),
          '  File "<unknown>", line 1\n    foo bar\n        ^\nSyntaxError: invalid syntax',
-         "a text that the program reads as Python code is none", "json.loads"),
+         "a text that the program reads as Python code is not valid Python", "json.loads"),
         ("a = a.reshape(3, 4)", (), "ValueError: cannot reshape array of size 10 into shape (3,4)",
          "an array of 10 values cannot take the shape 3,4", "-1"),
     ],
@@ -239,3 +240,9 @@ def test_other_messages_keep_their_meaning(
     code: str, below: tuple[tuple[str, str, str], ...], error: str, never: str, tmp_path: Path
 ) -> None:
     assert never not in words(code, below, error, tmp_path)
+
+
+def test_a_cell_of_a_notebook_is_not_a_text_for_eval(tmp_path: Path) -> None:
+    cell = '  File "<ipython-input-5-abc>", line 1\n    foo bar\n        ^\nSyntaxError: invalid syntax\n'
+    _, title, text = explained(tmp_path, cell)
+    assert "eval()" not in title + text, title

@@ -25,14 +25,18 @@ SPLAT = ("diff_gaussian_rasterization/__init__.py", "forward", "num_rendered = _
          "ModuleNotFoundError: No module named 'mmcv._ext'", "mmcv has no compiled operators", "mim install"),
         ("import mmdet", (("mmdet/__init__.py", "<module>", "assert (mmcv_version >= minimum"),),
          "AssertionError: MMEngine==0.11.0 is used but incompatible. Please install mmengine>=0.7.1, <0.11.0.",
-         "MMEngine 0.11.0 does not fit: mmengine>=0.7.1, <0.11.0 is required", "pip list"),
+         "MMEngine 0.11.0 does not fit: mmengine>=0.7.1, <0.11.0 is required",
+         "mim install 'mmengine>=0.7.1, <0.11.0'"),
         ("aug(image=x)", (("albumentations/core/bbox_utils.py", "check", "raise ValueError("),),
          "ValueError: y_max is less than or equal to y_min for bbox [0.1 0.5 0.2 0.5 1. ].", "has no area", "clamp"),
         ("y = net(x)", (("torch/nn/functional.py", "max_pool2d", "return torch.max_pool2d(input)"),),
          "RuntimeError: Given input size: (512x1x1). Calculated output size: (512x0x0). Output size is too small",
          "smaller than the kernel", "Resize"),
         ("x = torch.cat([x, skip], 1)", (), "RuntimeError: Sizes of tensors must match except in dimension 1. Expected "
-         "size 64 but got size 63 for tensor number 1 in the list.", "differ by one pixel", "multiple of 32"),
+         "size 64 but got size 63 for tensor number 1 in the list.", "joined differ by one: for feature maps",
+         "multiple of 32"),
+        ("x = torch.cat([x, y])", (), "RuntimeError: Sizes of tensors must match except in dimension 0. Expected "
+         "size 512 but got size 511 for tensor number 1 in the list.", "tensors of different sizes", "pad"),
         ("x = torch.cat([x, y], 1)", (), "RuntimeError: Sizes of tensors must match except in dimension 1. Expected "
          "size 64 but got size 8 for tensor number 1 in the list.", "tensors of different sizes", "pad"),
         ("cut(clip)", (RUN,), "FileNotFoundError: [Errno 2] No such file or directory: 'ffprobe'",
@@ -45,7 +49,7 @@ SPLAT = ("diff_gaussian_rasterization/__init__.py", "forward", "num_rendered = _
         ("net(x)", (), "RuntimeError: CUDA error: invalid configuration argument", "this GPU cannot run", "GPU"),
         ("cv2.imshow('x', image)", (), "cv2.error: OpenCV(4.9.0) /io/window.cpp:1272: error: (-2:Unspecified) The "
          "function is not implemented. Rebuild the library with Windows, GTK+ 2.x in function 'cvShowImage'",
-         "this machine has no screen", "MPLBACKEND"),
+         "no screen, or a Qt or OpenCV that does not fit", "MPLBACKEND"),
         ("obs, reward, done, info = env.step(action)", (), "ValueError: too many values to unpack (expected 4)",
          "step() of the environment returns 5 values", "terminated or truncated"),
         ("state, mask = self.env.reset()", (), "ValueError: not enough values to unpack (expected 2, got 1)",

@@ -88,6 +88,7 @@ def test_a_wrong_call_is_explained(
         ("y = decoder.step()", "TypeError: Decoder.step() missing 1 required positional argument: 'metrics_of_x'",
          "ReduceLROnPlateau"),
         ("y = net.head(x)", "AttributeError: 'TinyNet' object has no attribute 'head'", "config has no key"),
+        ("n = env.action_space.n", "AttributeError: 'Box' object has no attribute 'n'", "config has no key"),
         ("y = row[name]", "TypeError: string indices must be integers", "is a text, not a dict"),
     ],
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import within
+from ._circumstances import every, never, within
 
 _SOURCE = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/config.py"
 _IN_CONFIG = r"deepspeed/runtime/config\.py in "
@@ -29,7 +29,8 @@ CONFIG_AS_BASE64 = Case(
     within(_IN_CONFIG), _TITLE, _WHY, _FIXES, f"{_SAMPLE}binascii.Error: Incorrect padding\n", _SOURCE
 )
 CONFIG_AS_TEXT = Case(
-    within(_IN_CONFIG),
+    # Not a file that exists, in another encoding, which is read as JSON.
+    every(within(_IN_CONFIG), never(within(r"hjson/|^json/|codecs\.py|encodings/"))),
     _TITLE,
     _WHY,
     _FIXES,

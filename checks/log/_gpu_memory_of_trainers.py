@@ -105,8 +105,8 @@ OF_TRAINERS = (
          _LIGHTNING),
     Case(every(_IN_LOOP, _EVALUATING, never(_BACKWARD)),
          "a GPU's memory is full during evaluation",
-         "Training fits, evaluation does not: it builds a graph that it does not need, its batch or images are larger, "
-         "or the outputs of all batches stay on the GPU.",
+         "Evaluation or inference can need more than training: it builds a graph that it does not need, its batch or "
+         "images are larger, or the outputs of all batches stay on the GPU.",
          (Fix("Build no graph, and keep results in host memory.",
               ("with torch.inference_mode():", "outputs.append(out.cpu())")),
           Fix("Use a smaller batch for it, and free what training cached.",

@@ -37,14 +37,20 @@ _OF_IMAGES = either(
     shown("ultralytics"), shown("mmengine"), through("torchvision", "timm", "monai", "kornia", "detectron2", "mmcv"),
     within(r"^torch/nn/functional\.py in (?:mse_loss|l1_loss|smooth_l1_loss|huber_loss|binary_cross_entropy\w*|"
            r"interpolate|grid_sample|conv\w*|pad)$|^torch/nn/modules/conv\.py "))
+# By a transform or by hand. A last batch of 3 samples also differs from one of 4.
+_NORMALIZES = either(within(r"^torchvision/|^albumentations/|(?i:normali[sz]e)"),
+                     own_line(r"(?i:normali[sz]e)\w*\(|[-/] ?(?:\w+\.)?(?:\w+_)?(?:mean|std)\b(?!\()"))
 _PRINT = Fix("Print both shapes before that line.", ("print(a.shape, b.shape)",))
 SIZES_DIFFER = (
-    Case(every(NO_TEXT, counts(_SIZES, _alpha)),
+    Case(every(NO_TEXT, counts(_SIZES, _alpha), said(r"non-singleton dimension [01]\b"), _NORMALIZES),
          "two tensors have 3 and 4 channels: probably an image with an alpha channel (RGBA)",
          "PNG files can have a fourth channel for transparency. The mean and the deviation of a normalization, or the "
          "model, are for the three of RGB.",
          (Fix("Convert each image when it is read.", ("Image.open(path).convert('RGB')",
                                                       "cv2.imread(path, cv2.IMREAD_COLOR)")), _PRINT),
+         'Traceback (most recent call last):\n  File "/w/fit.py", line 7, in main\n    x = normalize(x)\n'
+         '  File "/opt/env/lib/python3.11/site-packages/torchvision/transforms/_functional_tensor.py", line 923, in '
+         "normalize\n    return tensor.sub_(mean).div_(std)\n"
          "RuntimeError: The size of tensor a (4) must match the size of tensor b (3) at non-singleton dimension 0\n",
          _BROADCAST),
     Case(every(NO_TEXT, counts(_SIZES, _rounded),

@@ -12,16 +12,16 @@ _MESSAGE = (
     "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: "
     "[torch.cuda.FloatTensor [{size}]]{made} is at version {there}; expected version {wanted} instead.\n"
 )
-_TO_STEP = r"which is output \d+ of (?:TBackward|AsStridedBackward|TransposeBackward|PermuteBackward)\d?,"
+_TO_STEP = r"which is output \d+ of (?:TBackward|AsStridedBackward)\d?,"
 _OF_ACTIVATION = (
     r"which is output \d+ of \w*(?:Relu|ReLU|Sigmoid|Tanh|Softmax|Dropout|Elu|Gelu|Silu|Hardtanh|Exp|Sqrt|Norm|Div|Mul|"
-    r"Convolution|Addmm|Add|Sub|View|Slice|Select|Cat|Clamp)\w*Backward\w*,"
+    r"Convolution|Addmm|Add|Sub|View|Slice|Select|Cat|Clamp|Permute|Transpose)\w*Backward\w*,"
 )
 
 # fmt: off
 CHANGED_IN_PLACE = (
     Case(said(_TO_STEP),
-         "an optimizer changed weights before another backward pass through them",
+         "an optimizer probably changed weights before another backward pass through them",
          "The tensor is the weight of a layer, and optimizer.step() changed it between the forward pass and this "
          "backward pass: two losses or two networks (generator and discriminator, actor and critic), of which one is "
          "updated too early, or retain_graph=True over several steps.",

@@ -12,11 +12,11 @@ from mgpu.snapshot import UncaughtException
 
 from ._own_objects import NAME, Meaning
 
-# Classes whose attributes are the keys of a config file: easydict, ml_collections, mmengine, yacs, fvcore, addict,
-# munch, python-box, dotmap, and those that projects write for themselves.
+# Classes whose attributes are the keys of a config file: easydict, ml_collections, mmengine, yacs, fvcore, munch,
+# dotmap, and those that projects write for themselves. Box and Dict are also spaces of gymnasium.
 _OF_CONFIGS = re.compile(
-    r"(?:Easy|Config|Attr|Attribute|Dot|Ordered|Named)Dict|[Cc]onfigDict|CfgNode|CN|Cfg|AttrDict\w*|Munch|DotMap|Box|"
-    r"[Bb]unch|[Ss]truct|Dict|[Dd]otdict|DefaultMunch|ConfigNode|ConfigNamespace|SimpleNamespace"
+    r"(?:Easy|Config|Attribute|Dot|Named)Dict|configDict|CfgNode|CN|Cfg|AttrDict\w*|Munch|DotMap|[Bb]unch|[Dd]otdict|"
+    r"DefaultMunch|ConfigNode|ConfigNamespace|SimpleNamespace"
 )
 _LACKS = re.compile(r"'(?P<owner>\w+)' object has no attribute '(?P<name>\w+)'(?:\. Did you mean: '(?P<like>\w+)')?")
 

@@ -22,7 +22,7 @@ def _of_text(message: str, raised: UncaughtException) -> Meaning:
     line = raised.own_lines[0] if raised.own_lines else None
     called = f' The line that reads it is "{line}".' if line and line != raised.code else ""
     return Meaning(
-        f"a text that the program reads as Python code is none{shown}{at}",
+        f"a text that the program reads as Python code is not valid Python{shown}{at}",
         f"It gives it to eval(), exec() or ast.literal_eval(): {message}.{called} The text comes from an option, a "
         "file or the answer of a model, and is empty, cut, or of another form (JSON has true and null).",
         (
@@ -36,8 +36,8 @@ def where_syntax_fails(groups: Mapping[str, str], raised: UncaughtException | No
     """Return a meaning with the place; None if the log does not have the lines above the message."""
     if raised is None or not raised.frames:
         return None
-    if raised.frames[-1].startswith("<"):  # it has no file
-        return _of_text(groups["message"], raised)
+    if raised.frames[-1].startswith("<"):  # it has no file: a text, or if all are so, a notebook's cell or python -c
+        return None if all(one.startswith("<") for one in raised.frames) else _of_text(groups["message"], raised)
     if not raised.frames[-1].endswith(" in ?"):  # the line that says where is not a frame: File "<string>", line 1
         return _of_text(groups["message"], raised) if _READS.search(raised.own_code or "") else None
     line = f' The line is "{raised.code}".' if re.search(r"\w", raised.code or "") else ""

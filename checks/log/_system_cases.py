@@ -5,7 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import counts, either, own_line, said, source_line, within
+from ._circumstances import counts, either, every, own_line, said, source_line, within
+from ._image_cases import NO_TEXT
 
 _SUBPROCESS = "https://docs.python.org/3/library/subprocess.html#subprocess.Popen"
 
@@ -21,8 +22,10 @@ PROGRAM_MISSING = Case(
     "the program {path} is not installed, or not on the PATH of this node",
     "The script starts it as a command of its own. It was installed on another machine, in an environment or a module "
     "that is not active here, or not in this container.",
-    (Fix("Look for it, and install it in the environment of the run.",
-         ("command -v {path:path}", "conda install -c conda-forge {path:path}", "sudo apt-get install -y {path:path}")),
+    (Fix("Look for it. Its package can have another name (ffprobe is in ffmpeg, dot in graphviz); Slurm's commands and "
+         "nvidia-smi come from the cluster or the driver.",
+         ("command -v {path:path}", "conda install -c conda-forge ffmpeg  # for ffmpeg and ffprobe",
+          "apt-cache search {path:path}")),
      Fix("On a cluster it may be a module.", ("module spider {path:path}",))),
     'Traceback (most recent call last):\n  File "/home/user/clips.py", line 7, in cut\n    subprocess.run(["ffmpeg"])\n'
     '  File "/usr/lib/python3.10/subprocess.py", line 1863, in _execute_child\n    raise child_exception_type('
@@ -41,8 +44,10 @@ LIBRARY_OF_SYSTEM = Case(
     "ImportError: libGL.so.1: cannot open shared object file: No such file or directory\n",
     "https://pypi.org/project/opencv-python/")
 ODD_SIZE = Case(
-    counts(r"Expected size (\d+) but got size (\d+)", lambda found: abs(int(found[0]) - int(found[1])) == 1),
-    "two feature maps that are joined differ by one pixel: the image size is not a multiple of the model's strides",
+    every(NO_TEXT, said(r"except in dimension 1\b"),
+          counts(r"Expected size (\d+) but got size (\d+)", lambda found: abs(int(found[0]) - int(found[1])) == 1)),
+    "two tensors that are joined differ by one: for feature maps, probably because the image size is not a multiple of "
+    "the model's strides",
     "Each layer with stride 2 rounds an odd size down, and the way back doubles it: 25 becomes 12, then 24. Decoders "
     "with skip connections (U-Net, FPN) need sizes that can be halved as often as the model does.",
     (Fix("Resize or pad the images to a multiple of 32 (or 2 to the power of the number of levels).",

@@ -35,7 +35,11 @@ def without_file(one: UncaughtException) -> Meaning | None:
             ),
             Fix(
                 "Or copy the tokenizer's files from the base model.",
-                ("ls -l MODEL", "hf download BASE_MODEL --include '*token*' 'vocab*' 'merges.txt' --local-dir MODEL"),
+                (
+                    "ls -l MODEL",
+                    'python -c "from transformers import AutoTokenizer as A; '
+                    "A.from_pretrained('BASE_MODEL').save_pretrained('MODEL')\"",
+                ),
             ),
         ),
     )

@@ -43,7 +43,8 @@ ROWS = (
          Fix("Keep idle connections open.", ("ssh -o ServerAliveInterval=60 HOST",))),
         _SSH, effect_of="stop", tags=("last_lines",), summary="The ssh connection broke."),
     Row("log_ssh_host_silent", "root", "network",
-        r"^(?!.*git@).*ssh: connect to host (?P<host>\S+) port (?P<port>\d+): Connection timed out",
+        r"^(?!.*git@).*ssh: connect to host (?!git\.|\S*(?:github|gitlab|bitbucket|gitee|huggingface|hf\.co))"
+        r"(?P<host>\S+) port (?P<port>\d+): Connection timed out",
         ("ssh: connect to host node2 port 22: Connection timed out",),
         "{host} does not answer to ssh (port {port}), so nothing was started there",
         "The node is down, its name has another network's address, or a firewall drops the connection.",
@@ -76,10 +77,11 @@ ROWS = (
         "A script cannot answer the question, so the environment was not created or changed.",
         Fix("Accept the terms, or use conda-forge.",
             ("conda tos accept --override-channels --channel https://repo.anaconda.com/pkgs/main",
+             "conda tos accept --override-channels --channel https://repo.anaconda.com/pkgs/r",
              "conda create -n train -c conda-forge --override-channels python=3.11")), _CONDA),
     Row("log_compiler_killed", "root", "kernel",
         r"\b(?:gcc|g\+\+|c\+\+|cc|clang(?:\+\+)?|nvcc)\S*: (?:fatal )?error: Killed (?:signal terminated program "
-        r"\w+|\(program \w+\))|^nvcc error\s+: '\w+' died due to signal (?:9|11)",
+        r"\w+|\(program \w+\))|^nvcc error\s+: '\w+' died due to signal 9\b",
         ("g++: fatal error: Killed signal terminated program cc1plus",
          "x86_64-conda-linux-gnu-c++: fatal error: Killed signal terminated program cc1plus",
          "nvcc error   : 'cicc' died due to signal 9 (Kill signal)"),

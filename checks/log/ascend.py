@@ -11,7 +11,7 @@ from mgpu.snapshot import UncaughtException
 _CANN = "https://www.hiascend.com/document/detail/en/canncommercial/800/troubleshooting/troubleshooting_0001.html"
 _TORCH_NPU = "https://github.com/Ascend/pytorch"
 _SHOW = ("npu-smi info", "ls -t ~/ascend/log/debug/plog | head")
-# What the number after "error code is" means (acl/error_codes, aclnn).
+# What the number after "error code is" means (acl/error_codes, rt_error_codes.h, aclnn).
 _CODES: Mapping[str, tuple[str, str]] = {
     "161001": ("a null pointer was passed", "argument"),
     "161002": ("an argument has a wrong size, type or format", "argument"),
@@ -21,7 +21,8 @@ _CODES: Mapping[str, tuple[str, str]] = {
     "107002": ("the thread has no context: the device was not set in this process", "device"),
     "107003": ("a stream is not of this context: the device was changed", "device"),
     "207001": ("the NPU has no memory left", "memory"),
-    "507008": ("the driver lost the device", "device"),
+    "507008": ("the model, the operators or CANN are for another kind of NPU (SoC version)", "install"),
+    "507010": ("the driver lost the device (no heartbeat)", "device"),
     "507011": ("a model or graph on the NPU failed", "kernel"),
     "507014": ("an AI Core kernel ran into its time limit", "kernel"),
     "507015": ("an AI Core kernel raised an exception", "kernel"),
@@ -29,7 +30,7 @@ _CODES: Mapping[str, tuple[str, str]] = {
     "507034": ("a vector kernel ran into its time limit", "kernel"),
     "507035": ("a vector kernel raised an exception, often by an access outside of its memory", "kernel"),
     "507046": ("a stream was not finished within the time limit", "kernel"),
-    "507053": ("another NPU of the job failed, which ended this one's work", "other"),
+    "507053": ("the NPU's memory has an error that was not corrected (UCE)", "hardware"),
     "507054": ("memory of the NPU has an error that ECC could not correct", "hardware"),
     "507899": ("the driver reports an internal error", "device"),
 }
@@ -45,7 +46,6 @@ _FIXES: Mapping[str, tuple[Fix, ...]] = {
                    ("npu-smi info", "torch.npu.set_device(local_rank)")),),
     "kernel": (Fix("Find the operator: kernels run asynchronously, so the traceback can show a later call.",
                    ("export ASCEND_LAUNCH_BLOCKING=1", *_SHOW)),),
-    "other": (Fix("Find the rank that failed first.", ("mgpu doctor --log LOGS...",)),),
     "hardware": (Fix("Take the NPU out of service.", ("npu-smi info -t ecc -i 0",), who="hardware"),),
 }
 # fmt: on
@@ -68,16 +68,19 @@ def _of_code(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
 # fmt: off
 ROWS = (
     Row("log_npu_call_failed", "root", "cuda",
-        r"NPU function error: (?:call )?(?P<call>[\w:]+).{0,40}?, error code is (?P<code>\d+)",
+        r"(?:NPU|HCCL) function error: (?:call )?(?P<call>[\w:]+).{0,40}?, error code is (?!(?:9|1[1-4])\b)"
+        r"(?P<code>\d+)",
         ("RuntimeError: Sync:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:325 NPU function error: "
          "c10_npu::acl::AclrtSynchronizeStreamWithTimeout(stream), error code is 500002",
          "RuntimeError: copy_between_host_and_device:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:90 NPU function "
-         "error: call aclnnInplaceCopy failed, error code is 161002"),
-        "a call of the Ascend NPU failed: {call}, error code {code}",
+         "error: call aclnnInplaceCopy failed, error code is 161002",
+         "RuntimeError: HCCL function error: HcclCommInitRootInfo(numRanks, &id, rank, &comm), error code is 4"),
+        "a call of the Ascend NPU or of HCCL, its collectives, failed: {call}, error code {code}",
         "The lines below have CANN's own report (EZ...., EE...., EI....), which names the argument, the operator or "
         "the device.",
         Fix("Read that report, and the newest log of CANN.", _SHOW), _CANN, explain=_of_code,
-        because_of=("log_npu_memory_full",), summary="A call of an Ascend NPU failed."),
+        because_of=("log_npu_memory_full", "log_hccl_rank_missing"),
+        summary="A call of an Ascend NPU or of HCCL failed."),
     Row("log_npu_memory_full", "root", "cuda",
         r"NPU out of memory\. Tried to allocate (?P<size>[\d.]+ [KMGT]iB)",
         ("RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.97 GiB total capacity; 57.10 GiB "
@@ -90,7 +93,8 @@ ROWS = (
          Fix("Give the engine a smaller share.", ("actor_rollout_ref.rollout.gpu_memory_utilization=0.5",))),
         _TORCH_NPU, summary="An NPU's memory is full."),
     Row("log_hccl_rank_missing", "secondary", "nccl",
-        r"HCCL function error: \w+|Notify register times out|EI0006: Getting socket times out",
+        r"HCCL function error: .{1,160}error code is (?:9|1[1-4])\b|Notify register times out|"
+        r"EI0006: Getting socket times out",
         ("EI0002: [PID: 4711] The wait execution of the Notify register times out.",
          "EI0006: Getting socket times out. Reason: Remote Rank did not send the data in time.",
          "RuntimeError: HCCL function error: HcclAllreduce, error code is 9"),

@@ -147,7 +147,8 @@ ROWS = (
         r"^\w+Error: KeyboardInterrupt:?(?: <EMPTY MESSAGE>)? ?$|"
         r"Keyboard interruption\. Exiting|Detected KeyboardInterrupt, attempting graceful shutdown|"
         r"Main process received SIGINT, exiting|"
-        r"\b(?i:(?:training|run|execution|process|program|script|evaluation|generation)(?: was| is| has been)?|^\W*) ?"
+        r"(?<!if )(?<!if the )\b(?i:(?:training|run|execution|process|program|script|evaluation|generation)"
+        r"(?: was| has been)?|^\W*) ?"
         r"(?i:interrupted by (?:the )?(?:user|keyboard))\b|"
         r"\b(?i:received (?:a )?(?:keyboard ?interrupt|ctrl[-+ ]?c|sigint)|(?:keyboard ?interrupt|ctrl[-+ ]?c|sigint) "
         r"(?:was )?(?:received|detected|caught|pressed))\b",

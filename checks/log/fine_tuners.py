@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
+
+from ._circumstances import within
 
 _LF_PARSER = "https://github.com/hiyouga/LlamaFactory/blob/main/src/llamafactory/hparams/parser.py"
 _LF_MM = "https://github.com/hiyouga/LlamaFactory/blob/main/src/llamafactory/data/mm_plugin.py"
 _UNSLOTH = "https://github.com/unslothai/unsloth/blob/main/unsloth/models/loader.py"
+_SBERT = "https://sbert.net/docs/package_reference/sentence_transformer/models.html"
 # fmt: off
+_WITHOUT_POOLING = Case(
+    within(r"^sentence_transformers/"),
+    "the SentenceTransformer has no pooling layer: its output has no sentence_embedding",
+    "The losses of sentence-transformers read sentence_embedding, which the module Pooling computes from the "
+    "tokens. The model was put together without it, a module after the transformer drops it, or the loss gets the "
+    "transformer instead of the SentenceTransformer.",
+    (Fix("Add the layer, and look at the list of modules.",
+         ("SentenceTransformer(modules=[word, models.Pooling(word.get_word_embedding_dimension())])",
+          "print(model)")),),
+    'Traceback (most recent call last):\n  File "/e/lib/python3.11/site-packages/sentence_transformers/losses/'
+    "CosineSimilarityLoss.py\", line 7, in forward\n    x = self.model(f)['sentence_embedding']\n"
+    "KeyError: 'sentence_embedding'\n", _SBERT)
 ROWS = (
     Row("log_option_against_zero3", "root", "script",
         r"`?(?P<what>[\w ]{3,40}?)`? (?:is|are) incompatible with DeepSpeed ZeRO-3(?! or FSDP)",
@@ -255,14 +270,10 @@ ROWS = (
     Row("log_sentence_model_without_pooling", "root", "script",
         r"KeyError: 'sentence_embedding'",
         ("KeyError: 'sentence_embedding'",),
-        "the SentenceTransformer has no pooling layer: its output has no sentence_embedding",
-        "The losses of sentence-transformers read sentence_embedding, which the module Pooling computes from the "
-        "tokens. The model was put together without it, a module after the transformer drops it, or the loss gets the "
-        "transformer instead of the SentenceTransformer.",
-        Fix("Add the layer, and look at the list of modules.",
-            ("SentenceTransformer(modules=[word, models.Pooling(word.get_word_embedding_dimension())])",
-             "print(model)")),
-        "https://sbert.net/docs/package_reference/sentence_transformer/models.html"),
+        "a dict or a table is read by the key sentence_embedding, which it does not have",
+        "The output of a SentenceTransformer has that key if the model has a pooling layer. A row of a data set has it "
+        "if a column was named so.",
+        Fix("Print the keys before that line.", ("print(row.keys())",)), _SBERT, cases=(_WITHOUT_POOLING,)),
 )
 # fmt: on
 

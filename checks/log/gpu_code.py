@@ -154,11 +154,9 @@ ROWS = (
         "this version of Unsloth refuses to run in a process that sees several GPUs",
         "It checks the visible GPUs when it is imported or when training starts.", _ONE_GPU_EACH, _UNSLOTH),
     Row("log_metal_operator_missing", "root", "script",
-        r"operator '(?P<operator>[\w:.]+)' is not currently (?:implemented|supported) (?:for|on) the MPS (?:dev|back)",
+        r"operator '(?P<operator>[\w:.]+)' is not currently implemented for the MPS dev",
         ("NotImplementedError: The operator 'aten::cumprod.out' is not currently implemented for the MPS device. If "
-         "you want this op to be added in priority during the prototype phase of this feature, please comment on",
-         "NotImplementedError: The operator 'aten::angle' is not currently supported on the MPS backend and will fall "
-         "back to run on the CPU."),
+         "you want this op to be added in priority during the prototype phase of this feature, please comment on",),
         "this torch cannot compute {operator} on Apple's GPU (the mps device)",
         "Metal has no kernel for it in this release. Each release adds some.",
         (Fix("Let torch compute it on the CPU. Set this before Python starts.",

@@ -66,7 +66,8 @@ ROWS = (
         "none of them reads, gives the same message. soundfile reads MP3 from release 0.12 on.",
         Fix("Install one, and check what it finds.",
             ("pip install 'soundfile>=0.12'", "conda install -c conda-forge 'ffmpeg<8' libsndfile",
-             "python -c 'import torchaudio; print(torchaudio.list_audio_backends())'",
+             "python -c 'import torchaudio; print(torchaudio.list_audio_backends())'  # up to 2.8; later releases "
+             "need torchcodec",
              "ls -la FILE.wav")),
         "https://docs.pytorch.org/audio/stable/torchaudio.html#backend"),
     Row("log_ctc_lengths_wrong", "root", "script",

@@ -14,7 +14,7 @@ from .._kernel_line import KERNEL_LINE
 from ._circumstances import either, every, last_did, line_of, never, several_ranks, shown, within
 
 _ARRAY = re.compile(
-    r"Unable to allocate (?P<size>[\d.]+) (?P<unit>[MGTP]iB) for an array with shape \((?P<shape>[\d, ]+)\)"
+    r"Unable to allocate (?P<size>\d+(?:\.\d*)?) (?P<unit>[MGTP]iB) for an array with shape \((?P<shape>[\d, ]+)\)"
 )
 _GIB = {"MiB": 1 / 1024, "GiB": 1.0, "TiB": 1024.0, "PiB": 1024.0**2}
 _LARGE_GIB = 48  # above that, the array alone is the reason; below, what else is in memory

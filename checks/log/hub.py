@@ -261,7 +261,7 @@ ROWS = (
         r"^(?!.*(?:host='|://)(?:localhost|127\.|0\.0\.0\.0|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.)).*"
         r"(?:Max retries exceeded with url|NameResolutionError|"
         r"ReadTimeoutError|Read timed out|ConnectTimeout|RemoteDisconnected|IncompleteRead|ProtocolError\(|"
-        r"<urlopen error (?:timed out|\[Errno (?:-[235]|10[14]|11[013])\]))",
+        r"<urlopen error (?:timed out|\[Errno (?:-[235]|10[14]|11[03])\]))",
         ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
          "exceeded with url: /x (Caused by NameResolutionError(': Failed to resolve'))",
          "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='x', port=443): Read timed out. (read timeout=10)",
@@ -334,13 +334,15 @@ ROWS = (
         Fix("Install them, and check which files exist.", ("pip install sentencepiece tiktoken protobuf",
                                                            "ls MODEL")),
         "https://huggingface.co/docs/transformers/main_classes/tokenizer"),
-    Row("log_nltk_data_missing", "root", "library", r"^\s*Resource '?(?P<name>[\w/.-]+?)'? not found\.",
+    Row("log_nltk_data_missing", "root", "library",
+        r"^\s*Resource '?(?:[a-z_]+/)?(?P<name>[a-z_\d]+(?:-\d+\.\d+)?)(?:[./][\w./-]*)?'? not found\."
+        r"(?=\s*$|\s+Please use the NLTK)",
         ("  Resource punkt not found.", "  Resource 'tokenizers/punkt/english.pickle' not found.  Please use the NLTK"),
         "NLTK's data {name} is not on this machine",
         "NLTK downloads its data once, into nltk_data of the home folder. A compute node without internet cannot, and "
         "another home folder or container does not have it. punkt_tab is the form of punkt that newer releases need.",
         Fix("Download it on a machine with internet, and show NLTK the folder.",
-            ("python -m nltk.downloader -d ~/nltk_data punkt punkt_tab stopwords wordnet",
+            ("python -m nltk.downloader -d ~/nltk_data {name:id}",
              "export NLTK_DATA=$HOME/nltk_data")),
         "https://www.nltk.org/data.html"),
 )

@@ -46,8 +46,8 @@ ROWS = (
         r"[ :=]{1,3}(?P<code>[1-9]\d{0,2})\b\W*$",
         ("ERROR: Training failed with exit code 2", "Phase 1 exited with status 1", "EXIT_CODE=1",
          "Final exit code: 1"),
-        "the job script reports that its program failed with exit code {code}; the program's own error is not in this "
-        "log",
+        "the job script reports that its program failed with exit code {code}; no known error of the program is in "
+        "this log",
         "The script prints its own lines to this file. The program's errors (stderr) are in another one: Slurm's "
         "--error=FILE, a file that 2> names, or each rank's own log.",
         Fix("Read the other file.",

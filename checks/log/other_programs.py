@@ -11,15 +11,23 @@ _EXECVE = "https://man7.org/linux/man-pages/man2/execve.2.html"
 # fmt: off
 ROWS = (
     Row("log_java_heap_full", "root", "kernel",
-        r"java\.lang\.OutOfMemoryError\b|There is insufficient memory for the Java Runtime Environment|"
-        r"Could not reserve enough space for \S*object heap",
+        r"java\.lang\.OutOfMemoryError: (?:Java heap space|GC overhead limit)",
         ('Exception in thread "main" java.lang.OutOfMemoryError: Java heap space',
-         "java.lang.OutOfMemoryError: GC overhead limit exceeded",
-         "# There is insufficient memory for the Java Runtime Environment to continue."),
+         "java.lang.OutOfMemoryError: GC overhead limit exceeded"),
         "a Java program that the run starts ran out of host memory",
         "Java takes at most what -Xmx allows, by default a quarter of the machine. It is not a GPU's memory. "
         "Tokenizers, parsers, metrics (METEOR, SPICE) and Spark are such programs.",
         Fix("Give it more, or smaller inputs.", ("export JAVA_TOOL_OPTIONS=-Xmx16g", "free -g")), _JAVA),
+    Row("log_java_native_memory", "root", "kernel",
+        r"java\.lang\.OutOfMemoryError: [Uu]nable to create|There is insufficient memory for the Java Runtime "
+        r"Environment|Could not reserve enough space for (?:\S+ )?object heap",
+        ("java.lang.OutOfMemoryError: unable to create new native thread",
+         "# There is insufficient memory for the Java Runtime Environment to continue.",
+         "Could not reserve enough space for 33554432KB object heap"),
+        "Java got no more memory or threads from the system",
+        "The node or the job's limit is full, -Xmx asks for more than there is, or the limit of processes is reached.",
+        Fix("Check the limits, and let Java ask for less.",
+            ("free -g; ulimit -u", "export JAVA_TOOL_OPTIONS=-Xmx4g")), _JAVA),
     Row("log_java_jar_missing", "root", "script", r"Error: Unable to access jarfile (?P<path>\S+)",
         ("Error: Unable to access jarfile stanford-corenlp.jar",),
         "a Java program does not exist at this path: {path}",
@@ -28,12 +36,15 @@ ROWS = (
         summary="A Java program that the run starts does not exist."),
     Row("log_kaldi_job_failed", "wrapper", "launcher",
         r"\b(?P<runner>run|queue|slurm|parallel)\.pl: (?:\d+ / \d+ failed|job failed(?: with status \d+)?), log is in "
-        r"(?P<path>\S+)",
+        r"(?P<path>(?P<folder>\S*/)\S+)",
         ("run.pl: 1 / 1 failed, log is in exp/train/log/train.1.log",
          "run.pl: job failed, log is in exp/asr/train.log", "queue.pl: 3 / 8 failed, log is in exp/log/make.*.log"),
         "a command that {runner}.pl started failed; its output is in another file: {path}",
-        "Recipes of Kaldi and ESPnet write the output of each command into a log of its own.",
-        Fix("Read that file.", ("tail -n 50 {path:path}", "mgpu doctor --log {path:path}")),
+        "Recipes of Kaldi and ESPnet write the output of each command into a log of its own. A * in the name stands "
+        "for the number of the command.",
+        Fix("Find the file of a command that failed, and read it.",
+            ("grep -rlE 'Ended \\(code [1-9]|status [1-9]' {folder:path}", "tail -n 50 FILE.log",
+             "mgpu doctor --log FILE.log")),
         "https://kaldi-asr.org/doc/queue.html",
         tags=("exit_only",), summary="A command of a Kaldi or ESPnet recipe failed."),
     Row("log_snakemake_rule_failed", "wrapper", "launcher",
@@ -98,10 +109,10 @@ ROWS = (
          Fix("Or use the new package, with environments of version 4 or 5.", ("pip install 'gymnasium[mujoco]'",))),
         "https://github.com/openai/mujoco-py"),
     Row("log_simulator_silent", "root", "script",
-        r"time-out of \d+ms while waiting for the simulator|UnityTimeOutException|Not connected to physics server|"
+        r"time-out of \d+ms while waiting for the simulator|UnityTimeOutException|"
         r"UnityEnvironmentException: Couldn't launch",
         ("RuntimeError: time-out of 10000ms while waiting for the simulator, make sure the simulator is ready and "
-         "connected to localhost:2000", "pybullet.error: Not connected to physics server.",
+         "connected to localhost:2000",
          "mlagents_envs.exception.UnityTimeOutException: The Unity environment took too long to respond."),
         "the simulator does not answer",
         "It was not started, crashed, needs a display, takes longer to load than the timeout, or another copy uses its "
@@ -111,14 +122,15 @@ ROWS = (
              "UnityEnvironment(worker_id=1, no_graphics=True)")),
         "https://carla.readthedocs.io/en/latest/build_faq/"),
     Row("log_service_not_running", "root", "network",
-        r"(?P<service>redis|pymongo|elasticsearch|opensearchpy|psycopg2|neo4j|kafka|milvus)\S*(?:Error|Exception\w*|"
-        r"Timeout\w*): (?=.*(?:[Cc]onnection refused|NoBrokersAvailable|timed out))",
+        r"\b(?P<service>redis|pymongo|elasticsearch|opensearchpy|psycopg2|neo4j|kafka|pymilvus)(?:\.\w{1,60}){0,4}\."
+        r"\w{0,60}(?:Error|Exception|Timeout|Unavailable|NoBrokersAvailable): ?"
+        r"(?=.*(?:[Cc]onnection refused|NoBrokersAvailable|timed out))",
         ("redis.exceptions.ConnectionError: Error 111 connecting to localhost:6379. Connection refused.",
          "pymongo.errors.ServerSelectionTimeoutError: localhost:27017: [Errno 111] Connection refused",
          "psycopg2.OperationalError: connection to server at localhost, port 5432 failed: Connection refused"),
         "a service that the program uses does not answer ({service})",
-        "Nothing listens at that address: it runs on another machine (localhost in a job is the compute node), was not "
-        "started, or the address is wrong.",
+        "Nothing listens at that address, or it is overloaded: it runs on another machine (localhost in a job is the "
+        "compute node), was not started, or the address is wrong.",
         Fix("Start it, or correct its address.", ("ss -ltnp", "grep -rn 'localhost' --include='*.yaml' .")),
         "https://docs.python.org/3/library/exceptions.html#ConnectionRefusedError",
         summary="A service that the program uses (a database, a queue) does not answer."),

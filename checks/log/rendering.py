@@ -20,20 +20,22 @@ ROWS = (
          "pyglet.display.xlib.NoSuchDisplayException: Cannot connect to None: Cannot open display",
          "This application failed to start because no Qt platform plugin could be initialized.",
          "pygame.error: No available video device"),
-        "the program opens a window, and this machine has no screen",
+        "the program opens a window, and cannot: no screen, or a Qt or OpenCV that does not fit",
         "plt.show(), cv2.imshow() and a simulator's viewer need a display. Compute nodes, containers and ssh sessions "
         "without -X have none, and opencv-python-headless has no windows at all.",
         (Fix("Write to files instead of windows.",
              ("export MPLBACKEND=Agg", "plt.savefig('plot.png')  # not: plt.show()",
               "cv2.imwrite('out.png', image)  # not: cv2.imshow")),
-         Fix("If the program must have a display, give it a virtual one.", ("xvfb-run -a python train.py",))),
+         Fix("If the program must have a display, give it a virtual one.", ("xvfb-run -a python train.py",)),
+         Fix("If the machine has a screen: opencv-python and PyQt bring different Qt plugins.",
+             ("pip uninstall -y opencv-python", "pip install opencv-python-headless"))),
         "https://matplotlib.org/stable/users/explain/figure/backends.html"),
     Row("log_no_rendering", "root", "script",
         r"gladLoadGL error|OpenGL platform library has not been loaded|"
         r"Cannot initialize a EGL device display|GLFW Error: (?:Failed to|X11)|"
         r"[Ff]ailed to (?:initialize|create) (?:OpenGL|GLEW|an? (?:OpenGL|EGL) context)|ERROR: GLEW initalization "
         r"error|"
-        r"'NoneType' object has no attribute 'eglQueryString'|libEGL warning: failed to (?:open|create)",
+        r"'NoneType' object has no attribute 'eglQueryString'",
         ("mujoco.FatalError: gladLoadGL error",
          "mujoco.FatalError: an OpenGL platform library has not been loaded into this process",
          "ImportError: Cannot initialize a EGL device display. This likely means that your EGL driver does not support "

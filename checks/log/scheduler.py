@@ -315,7 +315,7 @@ ROWS = (
                     "log_wsl_without_gpus", "log_driver_mismatch", "log_disk_full")),
     Row("log_lsf_job_exited", "wrapper", "scheduler", r"^Exited with exit code (?P<code>[1-9]\d{0,2})\.$",
         ("Exited with exit code 1.",),
-        "LSF reports that the job's program failed with exit code {code}; the program's own error is not in this log",
+        "LSF reports that the job's program failed with exit code {code}; no known error of the program is in this log",
         "LSF writes this summary below the job's output. If the job has a file of its own for errors (bsub -e), the "
         "last line of the summary names it: Read file <FILE> for stderr output of this job.",
         Fix("Read that file.", ("grep 'for stderr output of this job' LOG | tail -n 1",

@@ -77,7 +77,7 @@ ROWS = (
         "Packages of OpenMMLab check each other's release when they are imported. The newest release often exceeds a "
         "limit "
         "that was not raised yet.",
-        (Fix("Install a release in that range.", ("mim install 'mmcv>=2.0.0,<2.2.0'", "pip list | grep -i '^mm'")),
+        (Fix("Install a release in that range.", ("mim install {wanted:text}", "pip list | grep -i '^mm'")),
          Fix("Or upgrade the package that checks, if a newer release allows it.", ("pip install -U mmdet "
             "mmsegmentation",))),
         "https://mmdetection.readthedocs.io/en/latest/notes/faq.html",
@@ -119,7 +119,8 @@ ROWS = (
         "another dataset. If the numbers are a batch or an image size, the predictions have their classes in another "
         "dimension than 1.",
         Fix("Make the number of classes one setting that both use.",
-            ("print(logits.shape, weight.shape)", "nn.CrossEntropyLoss(weight=weight[:logits.shape[1]])")), _LOSS,
+            ("print(logits.shape, weight.shape)",
+             "weight = torch.ones(num_classes)  # one per output of the model, in its order")), _LOSS,
         summary="The loss has weights for another number of classes than the model predicts."),
     Row("log_masks_have_channels", "root", "script",
         r"only batches of spatial targets supported \(3D tensors\) but got targets of (?:dimension|size)\b",
@@ -129,9 +130,9 @@ ROWS = (
         "the masks have a channel dimension; the loss expects one class number per pixel (N, H, W)",
         "They were read as RGB images, have an extra dimension of size 1, or are one-hot.",
         Fix("Remove it where the mask is made.",
-            ("mask = torch.as_tensor(np.array(Image.open(path).convert('L')), dtype=torch.long)", "mask = "
-            "mask.squeeze(1)",
-             "mask = mask.argmax(1)  # one-hot")), _LOSS,
+            ("mask = torch.as_tensor(np.array(Image.open(path)), dtype=torch.long)  # modes P and L hold class numbers",
+             "mask = mask[..., 0]  # RGB of which all channels hold the class number",
+             "mask = mask.squeeze(1)", "mask = mask.argmax(1)  # one-hot")), _LOSS,
         summary="The masks have a channel dimension, and the loss expects class numbers."),
     Row("log_image_too_small", "root", "script",
         r"Kernel size can't be greater than actual input size|Calculated output size: \([^)]*\)\. Output size is too "
@@ -162,15 +163,15 @@ ROWS = (
          "are "
          "ignored. See https://docs.ultralytics.com/datasets for dataset formatting guidance.",
          "AssertionError: train: No labels found in /data/labels/train.cache. Can not start training."),
-        "Ultralytics found no image with a usable label: {path}",
-        "It derives the label's path from the image's: the last images/ becomes labels/, the suffix .txt. No such "
-        "file, "
+        "Ultralytics found no images there, or none with a usable label: {path}",
+        "If the message says \"No images found\", the path in the data file is wrong or has no images. Ultralytics "
+        "derives the label's path from the image's: the last images/ becomes labels/, the suffix .txt. No such file, "
         "boxes in pixels, or class numbers beyond nc make it skip the image. The .cache file remembers the result.",
         Fix("Compare one image with its label, and delete the cache after a correction.",
             ("ls /data/images/train | head -n 2; ls /data/labels/train | head -n 2",
              "head -n 2 /data/labels/train/NAME.txt  # class x y width height, from 0 to 1",
-             "find /data -name '*.cache' -delete")), _ULTRALYTICS,
-        summary="Ultralytics found no image with a usable label."),
+             "ls -l /data/labels/*.cache  # then remove only the one of this data set")), _ULTRALYTICS,
+        summary="Ultralytics found no images there, or none with a usable label."),
     Row("log_yolo_device_invisible", "root", "script",
         r"Invalid CUDA 'device=(?P<device>[^']*)' requested",
         ("ValueError: Invalid CUDA 'device=0,1' requested. Use 'device=cpu' or pass valid CUDA device(s) if available, "
