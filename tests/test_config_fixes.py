@@ -215,7 +215,7 @@ def test_everything_that_was_not_edited_stays(text: str, wanted: list[Edit]) -> 
     lines = text.lstrip("\ufeff").splitlines()
     for line in old.lstrip("\ufeff").splitlines():
         assert not line.startswith("#") or line in lines, "a comment of its own line at the left stays"
-    assert ("\r\n" in old) == ("\r\n" in text) or "\n" not in old
+    assert ("\r\n" in old) == ("\r\n" in text) or "\n" not in old or "\n" not in text
     assert text.startswith("\ufeff") == old.startswith("\ufeff")
 
 

@@ -39,9 +39,9 @@ SHAPES = (
          "convert('RGB')"),
         ((UNET, CONV), SHAPES.format("320, 4", "1, 3, 512, 512", 4, 3), "a picture with 3", "vae.encode", "alpha"),
         ((LAYER, CONV), SHAPES.format("64, 3", "8, 224, 224, 3", 3, 224), "channels of the input [8, 224, 224, 3]",
-         "x.permute(0, 3, 1, 2)", "alpha"),
+         "x.movedim(-1, 1)", "alpha"),
         ((LAYER, CONV), "RuntimeError: Given groups=1, weight of size [64, 80, 3], expected input[4, 200, 80] to have "
-         "80 channels, but got 200 channels instead", "in its last dimension", "x.permute(0, 2, 1)", "alpha"),
+         "80 channels, but got 200 channels instead", "in its last dimension", "x.movedim(-1, 1)", "alpha"),
         ((LAYER, CONV), SHAPES.format("256, 512", "2, 2048, 16, 16", 512, 2048), "expects 512 channels, but got 2048",
          "backbone", "alpha"),
         ((SKIP, CONV), SHAPES.format("512, 1024", "2, 512, 32, 32", 1024, 512), "expects 1024 channels, but got 512",

@@ -98,3 +98,8 @@ def test_the_exception_of_a_ray_worker_is_the_reason_for_its_death(tmp_path: Pat
     worker = traceback("RuntimeError: CUDA error: invalid argument", SCRIPT, "sglang", prefix="(WorkerDict pid=77) ")
     assert cause(worker + died, tmp_path) == "log_cuda_call_failed"
     assert cause(died, tmp_path) == "log_ray_worker_died"
+
+
+def test_what_mgpu_says_itself_is_no_part_of_a_message(tmp_path: Path) -> None:
+    text = traceback("ValueError: no such label: 7", SCRIPT) + "mgpu: the connection ended: Connection to n2 closed.\n"
+    assert "closed" not in explained(tmp_path, text)[1]

@@ -17,13 +17,12 @@ _VAES = "SD 1, SD 2 and SDXL have 4 channels of latents; SD 3, FLUX and most vid
 
 
 def _layout(shape: list[int], expected: int) -> Meaning:
-    order = ", ".join(["0", str(len(shape) - 1), *map(str, range(1, len(shape) - 1))])
     return Meaning(
         f"the channels of the input {shape} are in its last dimension; the model expects them in dimension 1",
         f"The last dimension has the {expected} channels that the convolution expects. numpy, PIL and OpenCV keep the "
         "channels of a picture last, and models of sequences the features; convolutions of torch want them after the "
         "batch.",
-        (Fix("Move them, where the batch is made.", (f"x = x.permute({order}).contiguous()",)),),
+        (Fix("Move them, where the batch is made.", ("x = x.movedim(-1, 1).contiguous()",)),),
     )
 
 

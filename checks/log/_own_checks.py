@@ -19,7 +19,7 @@ def _stops_itself(one: UncaughtException, said: str) -> Meaning:
     return Meaning(
         f"the script's own code stopped the run at {one.place}{said}",
         "The line is an assertion that always fails: the branches above it know some kinds of input (a format, a name, "
-        "a type), and what this run gave is none of them. It is about the settings or the data, not about a GPU.",
+        "a type), and this run gave something else. It is about the settings or the data, not about a GPU.",
         (
             Fix(
                 "Read the conditions above that line, and print what they test.",

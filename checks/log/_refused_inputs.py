@@ -176,7 +176,7 @@ _OF_TABLES = (
             (Fix("Remove or join rare classes, or split without stratify.", ("print(pd.Series(y).value_counts())",)),)),
     Refusal("ValueError", r"Target is (?P<kind>[\w-]+) but average='binary'",
             "the metric is made for two classes, and the labels are {kind}{at}",
-            "f1_score, precision_score and recall_score take two classes unless they are told how to average.",
+            "f1_score, precision_score and recall_score take two classes unless average= says how to combine more.",
             (Fix("Choose how to average.", ("f1_score(y_true, y_pred, average='macro')",)),
              Fix("If there should be two classes, look for another value among the labels.",
                  ("print(np.unique(y_true), np.unique(y_pred))",)))),
@@ -287,7 +287,7 @@ _OF_ARRAYS = (
             "an array with several values, or none, is used as one number{at}", "item() needs exactly one value.",
             (Fix("Print its shape, and choose one value or an average.", ("print(a.shape)", "a.mean()", "a[0]")),)),
     Refusal("ValueError", r"Object arrays cannot be loaded when allow_pickle=False",
-            "the .npy or .npz file has Python objects, which np.load does not read unless it is told to{at}",
+            "the .npy or .npz file has Python objects, which np.load does not read unless allow_pickle says so{at}",
             "It was saved from a dict, a list of arrays of different sizes or a table with texts. Reading it runs "
             "code that the file can contain.",
             (Fix("If you trust the file, allow it.", ("np.load(path, allow_pickle=True)",)),

@@ -18,7 +18,7 @@ _OPERAND = r"[A-Za-z_][\w.]*(?:\[['\"]?\w+['\"]?\])?|\d[\w.]*"
 
 
 def name_of_text(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Return a meaning with the name of the text; None if the line does not show it for certain."""
+    """Return a meaning with the name of the text; None if the line does not show it."""
     found = raised and (_COMPARED.search(raised.message) or _COMPUTED.search(raised.message))
     if raised is None or not found or raised.packages[-1:] != ("",) or not raised.place:
         return None

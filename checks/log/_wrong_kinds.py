@@ -67,10 +67,14 @@ _NOT_LISTED = re.compile(r"(?P<item>'[^']*'|\"[^\"]*\"|\S+) is not in list$|^lis
 _ACCESSOR = re.compile(
     r"Can only use \.(?P<accessor>\w+) accessor with (?:(?P<kind>[\w ]+?) values|a '(?P<dtype>\w+)' dtype)"
 )
+_LOOK = "Look at the type, and convert the column before."
 _CONVERTERS = {
-    "dt": ("a date", "df['time'] = pd.to_datetime(df['time'], format='mixed')  # pandas 2"),
-    "str": ("a text", "df = pd.read_csv(path, dtype={'name': str})"),
-    "cat": ("a category", "df['kind'] = df['kind'].astype('category')"),
+    "dt": (
+        "a date",
+        Fix(_LOOK, ("print(df.dtypes)", "df['time'] = pd.to_datetime(df['time'], format='mixed')  # pandas 2")),
+    ),
+    "str": ("a text", Fix(_LOOK, ("print(df.dtypes)", "df = pd.read_csv(path, dtype={'name': str})"))),
+    "cat": ("a category", Fix(_LOOK, ("print(df.dtypes)", "df['kind'] = df['kind'].astype('category')"))),
 }
 _PICKLE = re.compile(r"\b(?:pickle|cPickle|dill|cloudpickle|joblib)\.(?P<do>load|dump)\(")
 _AS_TEXT = re.compile(r"a bytes-like object is required, not 'str'|write\(\) argument must be str, not bytes")
@@ -217,20 +221,21 @@ def _file_mode(one: UncaughtException) -> Meaning | None:
             if reads and (not mode or "w" in mode["mode"])
             else ""
         )
-        right = "b" if pickled or (mode and "b" in mode["mode"]) else ""
+        binary = bool(pickled or (mode and "b" in mode["mode"]))
+        modes = ("open(path, 'rb')", "open(path, 'r')") if reads else ("open(path, 'wb')", "open(path, 'w')")
         return Meaning(
             f"a file was opened to {opened} only{shown}, and is {wanted} ({one.place or 'the script'})",
             f"The mode of open() decides what is allowed.{emptied}",
-            (Fix("Open it with the mode that fits.", (f"open(path, '{'r' if reads else 'w'}{right}')",)),),
+            (Fix("Open it with the mode that fits.", (modes[0] if binary else modes[1],)),),
         )
     decoding = short == "UnicodeDecodeError" and "'utf-8' codec" in one.message
     if pickled and (decoding or (short == "TypeError" and _AS_TEXT.match(one.message))):
-        do = pickled["do"]
-        right = "rb" if do == "load" else "wb"
+        loads = pickled["do"] == "load"
+        command = "with open(path, 'rb') as f: x = pickle.load(f)" if loads else "pickle.dump(x, open(path, 'wb'))"
         return Meaning(
             f"pickle needs a file in binary mode, and this one was opened as text ({one.place or 'the script'})",
             "pickle reads and writes bytes. Without b in its mode, open() gives text.",
-            (Fix("Add b to the mode.", (f"with open(path, '{right}') as f: pickle.{do}(...)",)),),
+            (Fix("Add b to the mode.", (command,)),),
         )
     return None
 
@@ -280,7 +285,7 @@ def _accessor(one: UncaughtException) -> Meaning | None:
         f"a column of the table does not hold {found['kind'] or found['dtype']} values, which .{found['accessor']} "
         f"needs ({one.place or 'the script'})",
         why,
-        (Fix("Look at the type, and convert the column before.", ("print(df.dtypes)", convert)),),
+        (convert,),
         of_code=False,
     )
 

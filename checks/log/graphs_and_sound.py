@@ -75,14 +75,14 @@ ROWS = (
         ("RuntimeError: Expected input_lengths to have value at most 249, but got value 250 (while checking "
          "arguments for "
          "ctc_loss_gpu)",),
-        "the CTC loss is told of {got} frames, and the model's output has {most}",
+        "the CTC loss gets a length of {got} frames, and the model's output has {most}",
         "The lengths were computed for the sound or the spectrogram, or with another rounding than the layers that "
         "shorten it (strides, padding). Or the output is not in the order frames, batch, classes.",
         Fix("Compute the lengths as the layers do, and limit them to the output.",
             ("print(log_probs.shape, input_lengths.max())  # T, N, C",
              "input_lengths = input_lengths.clamp(max=log_probs.size(0))")),
         "https://docs.pytorch.org/docs/stable/generated/torch.nn.CTCLoss.html",
-        summary="The CTC loss is told of more frames than the model's output has."),
+        summary="The CTC loss gets a length of more frames than the model's output has."),
 )
 # fmt: on
 

@@ -12,9 +12,9 @@ _INTRODUCES = re.compile(r"[:,({\[]$|^\d+ validation errors? for |^Error\(s\) in
 _CONTINUED = re.compile(r"\s|.*:$|[\w.\[\]-]+$")  # indented, introducing again, or a name alone
 # What other programs, and C++ libraries, print below an exception: not a part of its message.
 NOT_OF_MESSAGE = re.compile(
-    r"^(?:srun|slurmstepd|wandb|mpirun|make|Exception (?:raised from|ignored)|frame #|Process |Aborted|Terminated|"
-    r"Killed|Segmentation|terminate called|[=*#!-]{5,}|Error in |Fatal |During handling|The above|Stack |C\+\+|"
-    r"Last error|\[rank|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\S+: (?:line \d+|error|warning): |"
+    r"^(?:mgpu: |srun|slurmstepd|wandb|mpirun|make|Exception (?:raised from|ignored)|frame #|Process |Aborted|"
+    r"Terminated|Killed|Segmentation|terminate called|[=*#!-]{5,}|Error in |Fatal |During handling|The above|Stack |"
+    r"C\+\+|Last error|\[rank|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\S+: (?:line \d+|error|warning): |"
     r"Set the environment variable|[\u2600-\u27bf\U0001f300-\U0001faff])|"
     r"(?:^|/)\S+\.py:\d+: \w*Warning"
 )
