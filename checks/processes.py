@@ -266,7 +266,7 @@ def ray_misses_gpus(leftovers: Leftovers, gpus: tuple[Gpu, ...], visible: Visibl
         else Fix("Ask its owner.", (shell("ps -o pid,user,lstart -p {:pid}", nodes[0].pid), "ray status"), who="admin")
     )
     return Problem(
-        f"Ray offers {many:g} of the {counted(len(visible.gpus), 'GPU')} that are visible here (pid {_pids(nodes)})",
+        f"Ray offers {many:g} of {counted(len(visible.gpus), 'visible GPU')} (pid {_pids(nodes)})",
         fix=again,
         evidence={"ray_gpus": many, "visible_gpus": len(visible.gpus)},
     )

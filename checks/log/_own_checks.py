@@ -1,4 +1,4 @@
-"""Did the script's own code stop the run: an assertion, an exception that it raises, a function that never returns?"""
+"""Did the script's own code stop the run: an assertion, an exception that it raises, endless recursion?"""
 
 from __future__ import annotations
 

@@ -148,7 +148,9 @@ def log_loss_stays_nan(log: Log) -> Answer:
     Fix: Continue from the last checkpoint before it, with a lower learning rate, clipped gradients, or in bf16.
     """
     lost, finite = _shown(log, "training_loss_nan"), _shown(log, "training_loss_finite")
-    if lost is None or lost.times < _LEAST_LOSSES or (finite is not None and finite.last > lost.line):
+    if lost is None or lost.times < _LEAST_LOSSES:
+        return Ok("no training loss that is NaN until the end")
+    if finite is not None and (finite.file != lost.file or finite.last > lost.line):  # lines of two files have no order
         return Ok("no training loss that is NaN until the end")
     if any(one.signature == "log_loss_is_nan" and not one.survived for one in log.seen):
         return Ok("log_loss_is_nan")

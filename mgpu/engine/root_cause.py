@@ -121,7 +121,7 @@ def _demote(cause: Cause, log: Log, run: Run | None) -> Cause:
 
 
 def _demote_limit(cause: Cause, log: Log) -> Cause:
-    """Demote the job's time limit if the last thing before it is an exception: the program only had not exited yet."""
+    """Demote the job's time limit if the last thing before it is an exception: the program had failed before."""
     if "job_limit" not in cause.outcome.check.tags or cause.seen is None:
         return cause
     file, line = cause.seen.file, cause.seen.line

@@ -64,6 +64,9 @@ CASES = (
         log=log(shows=(shown("training_loss_nan", 12, 40, 4),))),
     well("log_loss_stays_nan", "until the end",  # it recovered
         log=log(shows=(shown("training_loss_nan", 12, 20, 4), shown("training_loss_finite", 3, 40, 9)))),
+    well("log_loss_stays_nan", "until the end",  # the finite losses are another rank's
+        log=log(shows=(shown("training_loss_nan", 12, 40, 4),
+                       Circumstance("training_loss_finite", "as printed", "rank1.log", 3, 11, 9)))),
     well("log_loss_stays_nan", "until the end", log=log(shows=(shown("training_loss_nan", 12, 13, 2),))),
     well("log_loss_stays_nan", "log_loss_is_nan", log=log(seen=(NAN,), shows=(shown("training_loss_nan", 12, 40, 4),))),
     fails("log_evaluation_not_finite", "the loss of every evaluation (4) is NaN", "fp16_full_eval",
