@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from mgpu.process import processes
 from tests.conftest import PYTHONPATH
 from tests.scripts import wait_for
 from tests.slurm import Cluster
@@ -122,7 +123,8 @@ def test_a_watch_that_was_killed(cluster: Cluster, here: Path) -> None:
     records = here / "logs" / f"watch-{job}" / "node-node2" / "ranks.json"
     wait_for(records.is_file, 60)
     first = wait_for(lambda: len(now := watches(cluster, "node2")) == 2 and now, 20)  # those of the last job end
-    os.kill(max(first), signal.SIGKILL)
+    child = next(pid for pid in first if processes.parent_of(pid) in first)  # not the larger number: they start again
+    os.kill(child, signal.SIGKILL)
     wait_for(lambda: len(now := watches(cluster, "node2")) == 2 and now != first, 20)
     step = next(line.split()[0] for line in cluster.run("squeue", "-s", "-h", "-o", "%i %j").stdout.splitlines()
                 if "mgpu-watch" in line and line.startswith(f"{job}."))  # fmt: skip

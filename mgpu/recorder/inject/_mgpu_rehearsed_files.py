@@ -77,7 +77,7 @@ class Files:
             if not set(mode) & set("wax+"):
                 return
             how = "append" if "a" in mode else "write"
-        elif isinstance(flags, int) and flags & _WRITES:
+        elif isinstance(flags, int) and flags & _WRITES and not flags & os.O_DIRECTORY:  # O_TMPFILE has no name
             how = "append" if flags & os.O_APPEND else "write"
         else:
             return
