@@ -11,6 +11,7 @@ import fcntl
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from mgpu.recorder.inject._mgpu_recorder import FOLDER, folder_in, make_own
 _BASE = Path("/tmp")
 _NAME = re.compile(r"mgpu-(?P<user>\d+)-(?P<job>\d+)-(?P<node>[\w.-]+)")
 _FILE = re.compile(r"\d+\.(?P<pid>\d+)\.(?:stacks|beat|raised|flight|ask|nan)(?:\.tmp)?")
+_LOCKED_S = 5.0  # for a watch that was killed to release the folder: a child of it ends within 2 s
 _TIMES = 3  # a rank that ends may still write
 
 
@@ -38,8 +40,15 @@ def claim(folder: Path) -> int:
     """Create the folder, and lock it as long as the returned descriptor is open. Raises OSError."""
     make_own(str(folder / RECORDED))
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return handle
+    until = time.monotonic() + _LOCKED_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_LOCKED_S / 50)
 
 
 def remove(folder: Path) -> str:

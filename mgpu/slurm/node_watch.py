@@ -200,11 +200,11 @@ def main() -> None:
     What the ranks have left on this node is removed at the end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    node, child, starts = _prepare(_node(os.environ)), 0, 0
+    node, own, child, starts = _prepare(_node(os.environ)), os.getpid(), 0, 0
     while True:
         if not child and starts < _STARTS:
             starts += 1
-            child = os.fork() or _watch_as_child(node)
+            child = os.fork() or _watch_as_child(node, own)
         if signal.sigwait(_SIGNALS) == signal.SIGTERM:
             break
         if child and os.waitpid(child, os.WNOHANG)[0]:
@@ -218,13 +218,13 @@ def main() -> None:
         print(f"{node.local}: {trouble}", flush=True)
 
 
-def _watch_as_child(node: Node) -> NoReturn:
-    """Watch until SIGTERM."""
+def _watch_as_child(node: Node, parent: int) -> NoReturn:
+    """Watch until SIGTERM, or until the parent was killed: nobody would stop this process, and Slurm starts another."""
     code = 1
     try:
         signal.signal(signal.SIGTERM, _end)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        _watch(node)
+        _watch(node, parent)
     except SystemExit:
         code = 0
     except BaseException:
@@ -264,13 +264,13 @@ def _prepare(node: Node) -> Node:
     return node
 
 
-def _watch(node: Node) -> None:
+def _watch(node: Node, parent: int) -> None:
     _, _, after_s, on_hang, output = sys.argv
     printed = Path(output) if os.path.isfile(output) else None
     run = NodeRun(node.local / hang_evidence.RECORDED, printed, os.environ["SLURM_JOB_ID"])
     watch = NodeWatch(node, run, float(after_s), "stop" if on_hang == "stop" else "report")
     try:
-        while True:
+        while os.getppid() == parent:
             watch.tick()
             time.sleep(_TICK_S)
     finally:
