@@ -86,6 +86,12 @@ ROWS = (
           "Ultralytics YOLOv8.0.137 Python-3.9.17 torch-2.0.1 CUDA:0 (Tesla V100-PCIE-32GB, 32633MiB)",
           "engine/trainer: task=detect, mode=train, model=yolov8l.pt"),
          "https://docs.ultralytics.com/modes/train/"),
+    _row("hugging_face",  # accelerate, or what is built on it
+         r"(?i)\b(?:accelerate|transformers|peft|diffusers|axolotl|llama-?factory|unsloth|ms-swift|sentence_transformers|"
+         r"TrainingArguments|trl[./](?:trainer|scripts|extras|import)\w*)\b",
+         ('  File "/venv/lib/python3.11/site-packages/transformers/trainer.py", line 2123, in train',
+          "Using distributed_type: MULTI_GPU through accelerate", "LLaMA-Factory, version 0.9.2"),
+         "https://huggingface.co/docs/accelerate/package_reference/cli"),
     _row("mmengine",
          r"\bmm(?:engine|det|seg|cv|pose|action|pretrain|cls)\b - (?:INFO|WARNING)\b",
          ("03/28 15:56:25 - mmengine - INFO - Epoch(train) [36][1750/2901]  lr: 2.8728e-03",

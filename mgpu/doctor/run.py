@@ -287,9 +287,9 @@ def _judge(
         raise MgpuError(f"none of the selected checks can run: {which}", errors.USAGE)
     outcomes = waiving.waive(engine.judge(shown, selections.DOCTOR, checks), shown.local_rules)
     if shown.log is not None:
-        from mgpu.doctor import script_of_log
+        from mgpu.doctor import program_of_log
 
-        outcomes = script_of_log.with_its_script(outcomes, shown.log)
+        outcomes = program_of_log.fitting(outcomes, shown.log)
     verdict = verdicts.of_machine(outcomes, shown)
     code = verdicts.doctor_code(request.exit_style, verdict, outcomes, strict=request.strict)
     changes, since = _changes(before, shown)
