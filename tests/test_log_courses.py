@@ -48,6 +48,18 @@ RUNTIME = "{'train_runtime': 812.1, 'train_samples_per_second': 9.8, 'train_loss
 NCCL = "node7:4711:4820 [0] NCCL INFO "
 FIT = "`Trainer.fit` stopped: `max_epochs=3` reached.\n"
 
+IGNORED = (
+    "Exception ignored in atexit callback: <function update_table at 0x7fe4>",
+    "Traceback (most recent call last):",
+    '  File "/srv/ops/matmul.py", line 480, in update',
+    "    self.put(table)",
+)
+ITS_END = (
+    '  File "/srv/ops/matmul.py", line 105, in put',
+    '    os.replace(self.path + ".tmp", self.path)',
+    "FileNotFoundError: [Errno 2] No such file or directory: '/home/u/.triton/autotune/k.pickle.tmp' -> "
+    "'/home/u/.triton/autotune/k.pickle'",
+)
 HEALTHY: dict[str, Sample] = {
     # Ends
     "Hugging Face Trainer": Sample(
@@ -287,6 +299,9 @@ HEALTHY: dict[str, Sample] = {
     "an exception that Python ignored": Sample(
         steps(1, 2) + "Exception ignored in: <function _Iter.__del__ at 0x7f1fce83f560>\n"
         + raised("RuntimeError: DataLoader worker (pid 1109404) is killed by signal: Aborted. "), "unknown"),
+    "exceptions that Python ignored in two processes of one node, printed into each other": Sample(
+        steps(1, 9, "1: step {n} | loss 0.{n}") + "".join(f"1: {line}\n" for line in (*IGNORED * 2, *ITS_END * 2)),
+        "unknown"),
     "a metric named error": Sample(steps(1, 4) + "Mean absolute error: train 0.3 validation 0.4 test 0.5\n", "unknown"),
     "no failed cases": Sample(steps(1, 4) + "0 failed: everything passed in this evaluation\n", "unknown"),
     "docker compose": Sample("trainer-1  | step 1 loss 0.3\ntrainer-1  | Training complete\ntrainer-1 exited with "

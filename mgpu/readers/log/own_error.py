@@ -70,6 +70,8 @@ def _error(line: Line, file: str, number: int, *, failed: bool, alone: bool) -> 
     if is_handled(line.text) or _NO_MESSAGE.search(line.text):
         return None
     found = _ERROR.match(line.text) or (_ERROR.search(line.whole) if line.whole != line.text else None)
+    if found and line.whole[: found.start()][-1:].isalnum():
+        found = None  # of the name of an exception
     if found or ((failed or alone) and _REFUSES.search(line.text)):
         return OwnError(shown_text(line.text), file, number, line.rank)
     return None

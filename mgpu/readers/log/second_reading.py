@@ -94,7 +94,9 @@ def _read_again(log: Log, tail: str, signatures: Signatures) -> Log:
         return replace(log, seen=(*log.seen, match))
     if raised:
         return _of_exceptions(log, raised, signatures, tail)
-    return _of_lines(log, tail, signatures) if log.lines <= _EXCERPT_LINES and not log.raised else log
+    # An exception that Python ignored is a line like any other here.
+    is_excerpt = log.lines <= _EXCERPT_LINES and not log.raised and "Exception ignored " not in tail
+    return _of_lines(log, tail, signatures) if is_excerpt else log
 
 
 def _of_caught(log: Log, caught: OwnError, signatures: Signatures) -> Log:

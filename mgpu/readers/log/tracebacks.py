@@ -86,6 +86,7 @@ class Tracebacks:
         self._by_process: Counter[str] = Counter()
         self._harmless: int | None = None  # number of the line that marks the next traceback as harmless
         self._in_thread = False  # that line names a thread
+        self._cut_harmless: dict[_Writer, int] = {}  # a harmless one that another began within, and that line's number
         self.of_thread: UncaughtException | None = None  # the latest one that only ended a thread
         self._swept = 0
         self.above = b""  # the line of the file above the one to process
@@ -99,7 +100,7 @@ class Tracebacks:
     @property
     def waiting(self) -> bool:
         """Whether the next lines can belong to a traceback."""
-        return bool(self._open or self._ended)
+        return bool(self._open or self._ended or self._cut_harmless)
 
     def take(self, line: Line, number: int) -> None:
         """Process the next line that can belong to a traceback; all lines while one is open."""
@@ -141,6 +142,8 @@ class Tracebacks:
         rich = not group and ("─" in text or text.startswith(("+-", "╭")))
         indent = len(text) - len(text.lstrip()) if not text.partition(HEAD)[0].strip() else 0
         first = self._open[key].first if key in self._open else None  # another process writes into this one
+        if harmless and key in self._open and self._open[key].harmless:
+            self._cut_harmless[key] = number
         self._open[key] = OpenTraceback(
             number,
             line,
@@ -158,8 +161,11 @@ class Tracebacks:
         """Process a line of a traceback whose head is not in the log, or an exception without its traceback."""
         text = line.text
         if frame := FRAME.match(text):  # a syntax error has no head
+            harmless = self._cut_harmless.pop(key, None) is not None
             indent = max(0, len(text) - len(text.lstrip()) - _FRAME_INDENT)
-            self._open[key] = self._head_of_logger(line, number) or OpenTraceback(number, line, number, indent=indent)
+            self._open[key] = self._head_of_logger(line, number) or OpenTraceback(
+                number, line, number, indent=indent, harmless=harmless
+            )
             self._open[key].add_frame(frame)
         elif is_frame_of_package(text) and (frame := IPYTHON_FRAME.match(text)):
             self._open[key] = OpenTraceback(number, line, number, ipython=_ANY)
@@ -232,6 +238,7 @@ class Tracebacks:
             del self._open[key]
         for key in [key for key, one in self._ended.items() if number - one.found.line > _LONGEST]:
             self._close(key)
+        self._cut_harmless = {key: at for key, at in self._cut_harmless.items() if number - at <= _LONGEST}
 
     def _within(self, one: OpenTraceback, key: _Writer, line: Line, number: int) -> None:
         text = line.text
