@@ -42,13 +42,18 @@ _ENGINE_WITHOUT_TORCH = Meaning(
     ),
 )
 
+_HELPERS = ("helpers", "helpers_cpp")  # a C++ extension of megatron.core.datasets, earlier of megatron.data
 _HELPERS_NOT_COMPILED = Meaning(
     "Megatron's dataset helpers are not compiled",
     "Rank 0 compiles them when training starts. make or g++ failed or is missing, or the folder cannot be written.",
     (
         Fix(
             "Compile them, and read make's first error.",
-            ("make -C $(python -c 'import megatron.core.datasets as d; print(d.__path__[0])')", "pip install pybind11"),
+            (
+                "make -C $(python -c 'import megatron.core.datasets as d; print(d.__path__[0])')",
+                "pip install pybind11",
+                "make -C megatron/data  # in a repository of an older release",
+            ),
         ),
     ),
 )
@@ -91,7 +96,7 @@ def _of_repository(module: str) -> Meaning | None:
         )
     if package != "megatron" or not rest:
         return None
-    if rest.rpartition(".")[2] in ("helpers", "helpers_cpp"):
+    if rest.rpartition(".")[2] in _HELPERS:
         return _HELPERS_NOT_COMPILED
     if rest.startswith("core"):
         return None
@@ -301,6 +306,8 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
             ),
         )
     package = module.partition(".")[0]
+    if package == "megatron" and name in _HELPERS:
+        return _HELPERS_NOT_COMPILED
     if (module, name) == ("transformer_engine", "pytorch"):
         return _ENGINE_WITHOUT_TORCH
     if hidden := shadowed.explain_shadowed(module, name, raised):

@@ -165,6 +165,8 @@ def test_what_was_added_and_removed_has_both_releases_in_order() -> None:
          "pip install megatron-bridge"),
         ("ModuleNotFoundError: No module named 'megatron.core.datasets.helpers_cpp'", (SCRIPT, "megatron"),
          "Megatron's dataset helpers are not compiled", "make -C"),
+        ("ImportError: cannot import name 'helpers' from 'megatron.data' (/srv/Megatron-LLM/megatron/data/__init__.py)",
+         (SCRIPT,), "Megatron's dataset helpers are not compiled", "make -C megatron/data"),
         ("AttributeError: module 'transformer_engine' has no attribute 'pytorch'", (SCRIPT, "megatron"),
          "without its part for torch", "transformer-engine[pytorch]"),
         ("AttributeError: 'TransformerConfig' object has no attribute 'softmax_type'", (SCRIPT,),  # the script's own

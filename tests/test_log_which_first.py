@@ -103,3 +103,36 @@ def test_the_exception_of_a_ray_worker_is_the_reason_for_its_death(tmp_path: Pat
 def test_what_mgpu_says_itself_is_no_part_of_a_message(tmp_path: Path) -> None:
     text = traceback("ValueError: no such label: 7", SCRIPT) + "mgpu: the connection ended: Connection to n2 closed.\n"
     assert "closed" not in explained(tmp_path, text)[1]
+
+
+def test_a_script_that_does_not_exist_is_first(tmp_path: Path) -> None:
+    taken = (
+        "[rank0]: torch.distributed.DistNetworkError: The server socket has failed to listen on any local network "
+        "address. port: 6000, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use\n"
+    )
+    missing = "/opt/conda/bin/python: can't open file '/srv/pretrain_gpt.py': [Errno 2] No such file or directory\n"
+    assert cause(taken + missing, tmp_path) == "log_script_not_found"
+    assert cause(taken, tmp_path) == "log_port_taken"
+
+
+def test_a_download_by_url_is_not_about_the_name_of_a_node(tmp_path: Path) -> None:
+    name = "socket.gaierror: [Errno -3] Temporary failure in name resolution"
+    url = "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>"
+    assert cause(traceback(name, "urllib") + traceback(url, SCRIPT, "urllib"), tmp_path) == "log_network_failed"
+    assert cause(traceback(name, SCRIPT, "torch"), tmp_path) == "log_name_not_resolved"
+
+
+def test_a_stream_of_an_npu_that_waits_in_a_barrier_waits_for_another_rank(tmp_path: Path) -> None:
+    error = "RuntimeError: ACL stream synchronize failed, error code:507046"
+    text = traceback(error, SCRIPT, "torch/distributed/distributed_c10d.py")
+    assert "a stream was not finished" in explained(tmp_path, text)[1]
+    _, title, words = explained(tmp_path, text.replace(", in run", ", in barrier"))
+    assert "waited in a barrier" in title and "rank 0 prepares" in words
+
+
+def test_a_batch_that_a_package_takes_apart_is_about_the_data(tmp_path: Path) -> None:
+    text = traceback("ValueError: not enough values to unpack (expected 5, got 4)", SCRIPT, "lightning", "nemo")
+    assert "probably do not fit" in explained(tmp_path, text)[1]
+    line = "    signal, length, text, text_length, prompt = batch\n"
+    _, title, words = explained(tmp_path, line.join(text.rsplit("    call()\n", 1)))
+    assert "batch gives 4 values" in title and "nemo" in title and "upgrade" not in words

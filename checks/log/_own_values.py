@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 
 from mgpu.check import Fix
 from mgpu.command_line import Code, python, shell
@@ -37,6 +38,7 @@ _BATCHES = re.compile(
 )
 _CONFIGS = re.compile(r"(?:^|\.|_)(?:cfg|conf|config|args|opts?|options|hparams|params|settings|hp|kwargs)\w*$")
 _UNPACK = re.compile(r"^(?:for )?(?P<names>[\w.*\[\]', ]+?)(?: = | in )(?P<value>.+)$")
+_OF_DATA = re.compile(r"(?!for ).* = (?:batch|data|samples?|items?)\w*$")
 _COUNTS = re.compile(r"\(expected (?:at least )?(?P<wanted>\d+)(?:, got (?P<got>\d+))?\)")
 _OPERANDS = re.compile(r"unsupported operand type\(s\) for (?P<op>\S+): '(?P<left>\w+)' and '(?P<right>\w+)'")
 _WORD = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
@@ -204,6 +206,12 @@ def _unpacked(one: UncaughtException) -> Meaning | None:
             Fix("Outputs of transformers are objects: read them by name.", ("out = model(**batch); loss = out.loss",)),
         ),
     )
+
+
+def unpacked_batch(one: UncaughtException) -> Meaning | None:
+    """Return what a line means that takes a batch apart, also in a package: the data has another form."""
+    one = replace(one, place=one.raised_in)  # not the script's call
+    return _unpacked(one) if _OF_DATA.match(one.code or "") else None
 
 
 def _unpacked_items(value: str, numbers: str) -> Meaning:

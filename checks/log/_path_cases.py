@@ -7,7 +7,7 @@ from functools import partial
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import line_of, own_line, raised_alone, said, within
+from ._circumstances import every, line_of, own_line, raised_alone, said, source_line, within
 
 _OPEN = (
     'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    cfg = read(path)\n'
@@ -25,7 +25,30 @@ _STATE = (
 
 _in_path = partial(line_of, "log_file_missing")  # an exception after it can have other quotes
 
+_denied = partial(line_of, "log_permission_denied")
+_CONTAINER = "https://docs.docker.com/reference/cli/docker/container/run/#user"
 # fmt: off
+_SET_HOME = Fix("Set the home folder, or the caches, to a folder that this user can write to.",
+                ("export HOME=/tmp/home-$(id -u) && mkdir -p $HOME", "export HF_HOME=/data/huggingface",
+                 "export TRITON_CACHE_DIR=/tmp/triton-$(id -u)"))
+HOMES = (
+    Case(_denied(r"Permission denied: '/\.(?:cache|config|local|triton|nv|keras|matplotlib|huggingface|torch)\b"),
+         "the home folder of this user is /, where it cannot create {path}",
+         "HOME is not set, or is /. That happens in a container that runs with an unknown user ID (docker run --user, "
+         "runAsUser in Kubernetes). Libraries keep their caches in the home folder.",
+         (_SET_HOME, Fix("See which user the container runs as.", ("id; echo $HOME",))),
+         "PermissionError: [Errno 13] Permission denied: '/.cache'", _CONTAINER),
+    Case(every(_denied(r"Permission denied: '/(?:home|users?|Users)/[\w.-]+'"),
+               source_line(r"\bmk(?:e?dirs?)\(")),
+         "the home folder {path} does not exist, and this user cannot create it",
+         "A program creates a folder in the home folder, and with it the home folder itself. HOME has the path of "
+         "another machine or user, or the container has no such folder: it is not mounted.",
+         (_SET_HOME, Fix("See which user this is, and mount the home folder if the run needs it.",
+                         ("id; echo $HOME; ls -ld /home",))),
+         'Traceback (most recent call last):\n  File "/srv/train.py", line 3, in <module>\n    import triton\n'
+         '  File "/usr/lib/python3.11/os.py", line 225, in makedirs\n    mkdir(name, mode)\n'
+         "PermissionError: [Errno 13] Permission denied: '/home/ai_dev'", _CONTAINER),
+)
 NOT_A_FOLDER = Case(
     own_line(r"\bmakedirs\(.*exist_ok ?= ?True|\bmkdir\(.*exist_ok ?= ?True"),
     "a path that the run creates as a folder exists, but is not a folder in the view of this node",
@@ -50,6 +73,15 @@ LEFT_BY_EARLIER_RUN = Case(
     "    os.mkdir(out)\nFileExistsError: [Errno 17] File exists: 'out/data'",
     "https://docs.python.org/3/library/os.html#os.mkdir")
 PATHS = (
+    Case(_in_path(r"/snapshots/[0-9a-f]{40}/"),
+         "a file is missing in the cache of the Hugging Face Hub: {path}",
+         "The files below snapshots are links to those below blobs. The download was not complete, the cache was "
+         "copied without what the links point to, or another node has another cache folder.",
+         (Fix("See whether the link has a target.", ("ls -l {path:path}", "ls -lL {path:path}", "echo $HF_HOME")),
+          Fix("Download the files again.", ("hf download --force-download ORG/MODEL",))),
+         "RuntimeError: unable to open file </home/u/.cache/huggingface/hub/models--openai--clip/snapshots/"
+         "32bd64288804d66eefd0ccbe215aa642df71cc41/model.safetensors> in read-only mode: No such file or directory (2)",
+         "https://huggingface.co/docs/huggingface_hub/guides/manage-cache"),
     Case(_in_path(r"(?i)'[^']*(?:path[/_-]to\b|\byour[_-]|<[\w /.-]+>|change[_-]?me\b|replace[_-](?:me|with|this)\b|"
               r"\bplaceholder\b|\btodo\b|/xxx+\b|\[your)"),
          "the path is a placeholder of an example, not a real one: {path}",

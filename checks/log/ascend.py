@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
@@ -11,6 +12,18 @@ from mgpu.snapshot import UncaughtException
 _CANN = "https://www.hiascend.com/document/detail/en/canncommercial/800/troubleshooting/troubleshooting_0001.html"
 _TORCH_NPU = "https://github.com/Ascend/pytorch"
 _SHOW = ("npu-smi info", "ls -t ~/ascend/log/debug/plog | head")
+_STREAM_TOO_SLOW = "507046"
+_IN_BARRIER = re.compile(r" in (?:barrier|main_process_first|local_main_process_first|wait_for_everyone)$")
+_WAITED = (
+    Fix(
+        "Prepare the dataset once before the training, so that no rank waits, and look at the log of rank 0.",
+        ("mgpu doctor --log rank0.log",),
+    ),
+    Fix(
+        "Or let the ranks wait longer.",
+        ("export HCCL_EXEC_TIMEOUT=7200", "TrainingArguments(ddp_timeout=7200)"),
+    ),
+)
 # What the number after "error code is" means (acl/error_codes, rt_error_codes.h, aclnn).
 _CODES: Mapping[str, tuple[str, str]] = {
     "161001": ("a null pointer was passed", "argument"),
@@ -57,6 +70,13 @@ def _of_code(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
     if known is None:
         return None
     what, kind = known
+    if groups["code"] == _STREAM_TOO_SLOW and raised and any(map(_IN_BARRIER.search, raised.frames)):
+        return Meaning(
+            f"a rank waited in a barrier for the others until the NPU's time limit (error code {groups['code']})",
+            "Another rank did not come: it still works alone (rank 0 prepares or tokenizes the dataset, as in "
+            "main_process_first), or it failed. The rank that reports the time limit is not the cause.",
+            _WAITED,
+        )
     return Meaning(
         f"a call of the Ascend NPU failed: {what} (error code {groups['code']}, {groups['call']})",
         "The lines below the code have CANN's own report, such as EZ1001 or EZ9999. Other ranks report timeouts as a "
@@ -68,13 +88,14 @@ def _of_code(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
 # fmt: off
 ROWS = (
     Row("log_npu_call_failed", "root", "cuda",
-        r"(?:NPU|HCCL) function error: (?:call )?(?P<call>[\w:]+).{0,40}?, error code is (?!(?:9|1[1-4])\b)"
-        r"(?P<code>\d+)",
+        r"(?:(?:NPU|HCCL) function error: (?:call )?|(?=ACL stream synchronize failed))(?P<call>[\w:]+)"
+        r"(?:.{0,40}?, error code is |.{0,40}?failed, error code:\s?)(?!(?:9|1[1-4])\b)(?P<code>\d+)",
         ("RuntimeError: Sync:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:325 NPU function error: "
          "c10_npu::acl::AclrtSynchronizeStreamWithTimeout(stream), error code is 500002",
          "RuntimeError: copy_between_host_and_device:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:90 NPU function "
          "error: call aclnnInplaceCopy failed, error code is 161002",
-         "RuntimeError: HCCL function error: HcclCommInitRootInfo(numRanks, &id, rank, &comm), error code is 4"),
+         "RuntimeError: HCCL function error: HcclCommInitRootInfo(numRanks, &id, rank, &comm), error code is 4",
+         "RuntimeError: ACL stream synchronize failed, error code:507035"),
         "a call of the Ascend NPU or of HCCL, its collectives, failed: {call}, error code {code}",
         "The lines below have CANN's own report (EZ...., EE...., EI....), which names the argument, the operator or "
         "the device.",

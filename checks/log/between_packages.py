@@ -14,6 +14,7 @@ from .. import _version_skew as skew
 from ._functions_as_values import FUNCTIONS
 from ._messages import NO_TRACEBACK, short_name, whole_message
 from ._missing_settings import missing_in_config
+from ._own_values import unpacked_batch
 from ._refused_by_programs import refused_by_program
 from ._refused_inputs import refused_input
 from .exceptions import in_handler, unknown_exceptions
@@ -96,7 +97,7 @@ def log_packages_do_not_fit(log: Log) -> Answer:
         short = short_name(one.type)
         if one.signatures or short not in _TYPES or not _DO_NOT_FIT.search(one.message) or in_handler(one):
             continue
-        if known := refused_input(one) or refused_by_program(one):
+        if known := refused_input(one) or refused_by_program(one) or unpacked_batch(one):
             return _problem(one, known.title, known.fixes, known.why)
         if packages := _raised_in_package(one):
             return _between(one, packages)

@@ -101,10 +101,12 @@ ROWS = (
         because_of=_NO_START),
     Row("log_gpu_without_kernels", "root", "cuda",
         r"no kernel image is available for execution|is not compatible with the current PyTorch installation|"
-        r"cudaErrorNoKernelImageForDevice|CUDA error: invalid device function",
+        r"cudaErrorNoKernelImageForDevice|CUDA error: invalid device function|"
+        r"Error invalid device function at line \d+ in file",  # as bitsandbytes prints it
         ("RuntimeError: CUDA error: no kernel image is available for execution on the device",
          "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.",
-         "RuntimeError: CUDA error: invalid device function"),
+         "RuntimeError: CUDA error: invalid device function",
+         "Error invalid device function at line 224 in file /src/csrc/ops.hip"),
         "the installed torch, or an extension, has no kernels for this GPU",
         "A wheel contains code for some GPU generations only. This GPU is too new or too old for it.",
         (_ARCH, Fix("Blackwell (sm_100, sm_120) needs a build for CUDA 12.8 or newer.",

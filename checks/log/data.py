@@ -6,7 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import either, said, within
-from ._path_cases import LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, PATHS
+from ._path_cases import HOMES, LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, PATHS
 from ._sample_shapes import explain_shapes
 from ._system_cases import PROGRAM_MISSING
 
@@ -210,15 +210,18 @@ ROWS = (
         "The folder belongs to another user, or a container that runs as root created the files.",
         Fix("Check who owns it.", ("ls -ld {path:path}; id", "mgpu doctor --only "
                                    "output_folder_not_writable,cache_not_writable")),
-        _PYTHON, summary="This user cannot open a file or folder."),
+        _PYTHON, cases=HOMES, summary="This user cannot open a file or folder."),
     Row("log_file_missing", "root", "script",
+        r"(?:unable to open file <(?=.{1,500}No such file)|"
         r"FileNotFoundError: (?:\[Errno 2\] No such file or directory: "
         r"(?!.*(?:tmp-checkpoint|/nvcc'|\.incomplete|\.lock|latest_checkpointed_|/\.metadata|rank_?\d|\.distcp|"
         r"rng_state_\d|/\.triton/|inductor))(?=\S+$)|"
-        r"(?:Unable to find|Couldn't find any data file at|Couldn't find file at) )'?(?P<path>[^'\s]+?)[.']*(?:\s|$)",
+        r"(?:Unable to find|Couldn't find any data file at|Couldn't find file at) )'?)"
+        r"(?P<path>[^'\s]+?)(?:> in read-only mode|[.']*(?:\s|$))",
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'",
          "FileNotFoundError: Couldn't find any data file at /data/x.",
-         "FileNotFoundError: Unable to find '/data/x.json'"),
+         "FileNotFoundError: Unable to find '/data/x.json'",
+         "RuntimeError: unable to open file </data/x.safetensors> in read-only mode: No such file or directory (2)"),
         "a file that the script reads does not exist",
         "The path is relative to another folder, is not mounted on this node, or another rank has not written it yet.",
         Fix("Check whether it exists on every node.", ("pwd; ls -ld {path:path}",

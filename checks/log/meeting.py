@@ -199,7 +199,7 @@ ROWS = (
         "It is neither in DNS nor in /etc/hosts of this node. For IPv6 alone this is only a warning.",
         Fix("Use an IP address, or add the name to DNS or /etc/hosts.",
             ("getent hosts HOST", "mgpu doctor --only hostname_unresolvable,master_unresolvable")),
-        "https://github.com/nyu-systems/Grendel-GS/issues/9"),
+        "https://github.com/nyu-systems/Grendel-GS/issues/9", because_of=("log_network_failed",)),
     Row("log_main_address_missing", "root", "launcher",
         r"network addresses of \(None, \d+\)|`MASTER_ADDR` env was not set",
         ("[W socket.cpp:764] [c10d] The IPv6 network addresses of (None, 29500) cannot be retrieved (gai error: -2 - "
@@ -296,7 +296,7 @@ ROWS = (
         Fix("Add it, and check which others exist.", ("mgpu launch train.py --help",)),
         "https://docs.python.org/3/library/argparse.html#exit-methods",
         summary="A required argument of the script or the launcher is missing.", explain=argument_missing),
-    Row("log_script_not_found", "root", "launcher",
+    Row("log_script_not_found", "root", "script",  # no rank can work, whatever else is wrong
         r"can't open file '?(?P<script>[^']+?)'?: \[Errno 2\]",
         ("/usr/bin/python: can't open file '/home/ada/tran.py': [Errno 2] No such file or directory",),
         "the script {script} does not exist",

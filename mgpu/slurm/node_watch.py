@@ -219,7 +219,7 @@ def main() -> None:
 
 
 def _watch_as_child(node: Node, parent: int) -> NoReturn:
-    """Watch until SIGTERM, or until the parent was killed: nobody would stop this process, and Slurm starts another."""
+    """Watch until SIGTERM, or until the parent was killed: then nothing else stops it, and Slurm starts a new one."""
     code = 1
     try:
         signal.signal(signal.SIGTERM, _end)
