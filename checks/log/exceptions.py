@@ -178,7 +178,9 @@ def _after_steps(one: UncaughtException, log: Log) -> str:
 
 
 def _said_elsewhere(one: UncaughtException) -> str:
-    return f' The program also printed: "{one.says_more}".' if one.says_more else ""
+    if one.says_more:
+        return f' The program also printed: "{one.says_more}".'
+    return f' Just before it, the program printed: "{one.said_before}".' if one.said_before else ""
 
 
 @check(Severity.ERROR, source="https://docs.python.org/3/library/traceback.html", role="root", kind="script")

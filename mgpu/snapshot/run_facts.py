@@ -60,6 +60,7 @@ class UncaughtException:
     frames: tuple[Text, ...] = ()  # all such frames, in the same form, the deepest last
     cloned: bool = False  # the deepest frame in a package is in a clone of its repository, not in site-packages
     says_more: Text | None = None  # another line near the end of the log that contains the message, and more
+    said_before: Text | None = None  # a problem that the program reported in its last lines before the traceback
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
 
-from mgpu.readers.log import caught_messages, last_step, pauses
+from mgpu.readers.log import caught_messages, last_step, pauses, said_before
 from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.reported_error import with_report
@@ -43,7 +43,10 @@ def read_end(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
 
     `tail`: the end of that file. `lines`: how many it has.
     """
-    log = replace(_with_details(log, tail), cut=tuple(with_report(one, tail, lines) for one in log.cut))
+    log = replace(
+        _with_reports(_with_details(log, tail), tail, lines, signatures),
+        cut=tuple(with_report(one, tail, lines) for one in log.cut),
+    )
     log = replace(_read_again(log, tail, signatures), reached=_reached(log, tail, lines))
     caught = caught_messages.find(tail, log.files[-1], lines)
     log = _of_caught(log, caught, signatures) if caught else log
@@ -82,6 +85,23 @@ def _with_details(log: Log, tail: str) -> Log:
         return replace(one, says_more=shown_text(line)) if line and one.type not in line else one
 
     return replace(log, raised=tuple(more(one) if one in wanted else one for one in log.raised))
+
+
+def _with_reports(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
+    """Return the log in which exceptions have the problem that their rank reported just before."""
+    text = tail.removesuffix("\n").split("\n")
+    first = lines - len(text) + 1
+
+    def is_noise(said: str) -> bool:
+        return any(name in signatures.noise | signatures.hints for name, _ in signatures.rows_of(said))
+
+    def reported(one: UncaughtException) -> UncaughtException:
+        place = one.line - first
+        if one.caught or one.of_launcher or one.file != log.files[-1] or not 0 <= place < len(text):
+            return one
+        return replace(one, said_before=said_before.find(text, place, one.rank, is_noise))
+
+    return replace(log, raised=tuple(map(reported, log.raised)))
 
 
 def _read_again(log: Log, tail: str, signatures: Signatures) -> Log:

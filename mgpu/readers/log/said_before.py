@@ -1,0 +1,69 @@
+"""Which problem did the program report in its last lines before an exception? Often it is the reason for it.
+
+"error in sample 17: list index out of range" for each sample, then an exception about an empty batch. Only the end of
+the log is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from mgpu.readers.log.course import is_handled
+from mgpu.readers.log.learned_prefixes import HEAD
+from mgpu.readers.log.line import parse_line, shown_text
+
+_LINES = 8  # that are not empty, before the traceback
+_TRACEBACK_LINES = 400  # most lines between the head of a traceback and its exception
+_PROBLEM = re.compile(
+    r"\b(?:errors?|failed|failure|exception|not found|missing|cannot|can't|could ?n[o']t|unable|invalid|"
+    r"skip(?:ping|ped)?|empty|mismatch\w*|no such|does not|is not|ignor(?:ed|ing)|corrupt\w*|truncated|unexpected|"
+    r"(?:no|0|zero|found no) (?:\w+ )?(?:samples?|images?|files?|batch(?:es)?|rows?|examples?|records?|checkpoints?|"
+    r"labels?|data|datasets?|valid)|length (?:is |of )?0|not (?:supported|available|exist|initialized))\b",
+    re.I,
+)
+# Said again with the exception, or settled: the program does something else instead.
+_SETTLED = re.compile(
+    r"Error executing job with|Exception during training|\bwill (?:use|be)\b|\busing\b|\binstead\b|\bdefault|"
+    r"Some weights of|\bSkipping (?:import|monkey|the)\b|frozen to produce an executable",
+    re.I,
+)
+# What libraries print in every run, launchers, tracebacks, bars, code, options and the values of a step.
+_OTHERS = re.compile(
+    r"(?-i:[a-z]Warning\b)|warnings?\.warn|\bDEBUG\b|/(?:site|dist)-packages/|^\s|^[-=*#+_~^]{3}|\d%\||\bit/s\b|"
+    r"^File \"|Traceback|During handling|direct cause|^[\w.]+(?:Error|Exception)\b|^wandb\b|"
+    r"\b(?:absl|TF-TRT|oneDNN|cuDNN factory|OMP_NUM_THREADS|"
+    r"tokenizers|deprecat\w+|weights_only)\b|^[{\[(]|^\w+\s*[=:]\s*\S+$|^[-.\w]+=|^--|"
+    r"\b(?:loss|acc(?:uracy)?|lr|error(?: rate)?)\s*[=:]?\s*-?\d",
+    re.I,
+)
+_WORDS = re.compile(r"[A-Za-z]{2,}")
+_FEWEST_WORDS = 3
+
+
+def find(lines: Sequence[str], last: int, rank: int | None, is_noise: Callable[[str], bool]) -> str | None:
+    """Return the latest such line of the same rank.
+
+    `lines`: of the end of the log. `last`: the place of the exception among them. `is_noise`: whether a text is known
+    as no problem.
+    """
+    heads = (at for at in range(last, max(-1, last - _TRACEBACK_LINES), -1) if HEAD in lines[at])
+    head = next(heads, None)
+    while head is not None and (above := next(heads, None)) is not None and _are_one(lines, above, head):
+        head = above  # the exceptions of a chain
+    if head is None:
+        return None
+    said = [one for raw in reversed(lines[max(0, head - 5 * _LINES) : head]) if (one := parse_line(raw)).text.strip()]
+    texts = [one.text.strip() for one in said[:_LINES] if one.rank is None or rank is None or one.rank == rank]
+    found = next((text for text in texts if _is_problem(text) and not is_noise(text)), None)
+    return shown_text(found) if found else None
+
+
+def _are_one(lines: Sequence[str], above: int, head: int) -> bool:
+    return any("exception occurred:" in line or "direct cause" in line for line in lines[max(above, head - 4) : head])
+
+
+def _is_problem(text: str) -> bool:
+    if _OTHERS.search(text) or _SETTLED.search(text) or is_handled(text) or len(_WORDS.findall(text)) < _FEWEST_WORDS:
+        return False
+    return bool(_PROBLEM.search(text))

@@ -1,0 +1,61 @@
+"""What the program reported just before an exception is shown with it, if it is a problem and not settled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_log_meanings import SCRIPT, explained, traceback
+
+FAILED = traceback("ValueError: the loader has nothing for epoch 1", SCRIPT, raised=True)
+SAID = "Just before it, the program printed"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "error in sample 17 of train.jsonl: list index out of range",
+        "FusedAdam CUDA build failed (fused_adam.so: cannot open shared object file)",
+        "cxil_map: write error of the network",
+        "found 0 images in /data/train",
+        "WARNING: no samples match the filter",
+        "[2026-11-20 10:11:12] ERROR could not read /data/index.json",
+    ],
+)
+def test_a_problem_that_the_program_reported_is_shown(line: str, tmp_path: Path) -> None:
+    text = f"epoch 1 begins\n{line}\n{FAILED}"
+    words = explained(tmp_path, text)[2]
+    assert SAID in words and line.rpartition("] ")[2][:40] in words
+    assert SAID in explained(tmp_path, f"{line}\nbuilding the loader\n{FAILED}")[2], "not only in the last line"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "epoch 1: loss 0.31 error 0.12",
+        "/venv/lib/python3.11/site-packages/torch/x.py:3: UserWarning: lr_scheduler.step() is not called",
+        "The tokenizer does not have a padding token! Will use pad_token = <|PAD|>.",
+        "Error executing job with overrides: []",
+        "Some weights of EsmModel were not initialized from the model checkpoint at esm2",
+        " 45%|████▌     | 45/100 [00:12<00:15, failed 0 samples]",
+        "retrying after an error, attempt 2",
+    ],
+)
+def test_notices_values_and_what_was_settled_are_not(line: str, tmp_path: Path) -> None:
+    assert SAID not in explained(tmp_path, f"epoch 1 begins\n{line}\n{FAILED}")[2]
+
+
+def test_another_rank_or_a_line_long_before_is_not_meant(tmp_path: Path) -> None:
+    of_rank_1 = traceback("ValueError: the loader has nothing", SCRIPT, prefix="[rank1]: ", raised=True)
+    line = "error in sample 17: list index out of range\n"
+    assert SAID not in explained(tmp_path, f"[rank0]: {line}{of_rank_1}")[2]
+    assert SAID in explained(tmp_path, f"[rank1]: {line}{of_rank_1}")[2]
+    quiet = "".join(f"shard {n} of 20 is there\n" for n in range(20))
+    assert SAID not in explained(tmp_path, f"{line}{quiet}{FAILED}")[2]
+
+
+def test_before_the_first_exception_of_a_chain(tmp_path: Path) -> None:
+    first = traceback("KeyError: 'x'", SCRIPT, raised=True)
+    both = f"{first}\nDuring handling of the above exception, another exception occurred:\n\n{FAILED}"
+    assert SAID in explained(tmp_path, f"sample 3 is missing its label\n{both}")[2]
