@@ -186,3 +186,32 @@ def test_how_a_launcher_reports_a_signal(line: str, wanted: str, tmp_path: Path)
     first = root_cause.find_cause(read.read_logs([path]), None).first
     assert first is not None
     assert first.id == wanted
+
+
+LIMIT = "slurmstepd: error: *** JOB 77 ON g5 CANCELLED AT 2026-11-21T{at} DUE TO TIME LIMIT ***\n"
+
+
+def _timed(*times: str) -> str:
+    return "".join(f"2026-11-21 {at} INFO step {n} loss 0.{n}\n" for n, at in enumerate(times, 1))
+
+
+@pytest.mark.parametrize(
+    ("lines", "at", "found"),
+    [
+        (_timed("02:00:01", "02:01:02", "02:02:01", "02:03:02"), "11:13:40", "log_silent_until_limit"),
+        # It printed something until the end; the last line has no time; two clocks; an evaluation; too few lines.
+        (_timed("11:10:01", "11:11:02", "11:12:01", "11:13:02"), "11:13:40", "log_slurm_time_up"),
+        (_timed("02:00:01", "02:01:02", "02:02:01", "02:03:02") + "step 900\n", "11:13:40", "log_slurm_time_up"),
+        (_timed("02:00:01", "02:01:02", "02:02:01", "02:03:02"), "11:03:40", "log_slurm_time_up"),
+        (_timed("02:00:01", "02:01:02", "03:59:01", "04:00:02"), "11:13:40", "log_slurm_time_up"),
+        (_timed("02:00:01", "02:01:02"), "11:13:40", "log_slurm_time_up"),
+    ],
+)
+def test_a_silence_before_the_time_limit_is_a_hang(lines: str, at: str, found: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    aborted = "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+    path.write_text(lines + aborted + LIMIT.format(at=at))
+    first = root_cause.find_cause(read.read_logs([path]), None).first
+    assert first is not None and first.id == found
+    if found == "log_silent_until_limit":
+        assert first.outcome.problem and "nothing for 9 h" in first.outcome.problem.title

@@ -96,3 +96,38 @@ def log_step_took_long(log: Log) -> Answer:
         {"line": lost.text, "seconds": pause.seconds, "usual_s": pause.usual_s},
         place=Place(lost.file, lost.line),
     )
+
+
+@check(
+    Severity.ERROR,
+    source="https://slurm.schedmd.com/sbatch.html#OPT_time",
+    role="root",
+    kind="scheduler",
+    tags=("precise", "job_limit"),
+    same_as=("log_slurm_time_up",),
+)
+def log_silent_until_limit(log: Log) -> Answer:
+    """The program had printed nothing for a long time when the job reached its time limit: it probably hung.
+
+    Why: Ranks that wait for each other, for a file system or for a server print nothing. More time would not help.
+
+    Fix: Let mgpu watch the run: it asks the ranks what they wait for while they wait.
+    """
+    silence = log.silence
+    limit = next((one for one in log.seen if one.signature == "log_slurm_time_up" and not one.survived), None)
+    if silence is None or limit is None:
+        return Ok("no silence before a time limit")
+    return Problem(
+        f"the program probably hung: it had printed nothing for {duration_text(silence.seconds)} when Slurm stopped "
+        "the job at its time limit",
+        f'Line {silence.line:,} is its last one: "{silence.text}". Before, a line came every '
+        f"{duration_text(silence.usual_s)}. More time would probably not have helped. Ranks that wait for each other, "
+        "for storage or for a server print nothing.",
+        (
+            Fix("Let mgpu watch the run: it asks the ranks what they wait for.", ("mgpu launch --slurm train.py",)),
+            Fix("Or ask a process while it hangs.", ("py-spy dump --pid PID",)),
+            Fix("If it really computes for that long, print its progress, and request more time."),
+        ),
+        {"line": limit.text, "seconds": silence.seconds, "usual_s": silence.usual_s},
+        place=Place(limit.file, limit.line),
+    )

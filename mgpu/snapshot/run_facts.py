@@ -154,12 +154,12 @@ class LastStep:
 
 @dataclass(frozen=True)
 class Pause:
-    """A step before a lost connection that took many times longer than those before it."""
+    """A step, or a silence, that took many times longer than those before it."""
 
-    text: Text  # the line of the step
+    text: Text  # the line of the step, or the last one before the silence
     line: int
     seconds: float
-    usual_s: float  # median of the steps before it
+    usual_s: float  # median of those before it
 
 
 @dataclass(frozen=True)
@@ -241,6 +241,7 @@ class Log:
     lone_work: LoneWork | None = None
     last_step: LastStep | None = None  # before the first timeout
     pause: Pause | None = None  # before the first lost connection, if it is near the end of its only file
+    silence: Pause | None = None  # before the job's time limit: after the last line of the program
     reached: LastStep | None = None  # before the first uncaught exception, or the end, if it is near that of the file
     shows: tuple[Circumstance, ...] = ()
     # What the output showed last before a process was killed or got no memory: save, data, download, load,

@@ -42,6 +42,7 @@ class Signatures:
         self.roles = {row.id: row.role for row in rows}
         self.before_ranks = {row.id for row in rows if "before_ranks" in row.tags}
         self.of_store = {row.id for row in rows if row.effect_of == "store_exit"}
+        self.limits = {row.id for row in rows if "job_limit" in row.tags}
         self.hints = {row.id for row in rows if "hint" in row.tags}
         self.of_program = {row.id for row in rows if row.kind in ("script", "library") and row.role == "root"}
         self.of_gpu = {row.id for row in rows if row.kind == "cuda"}

@@ -52,13 +52,24 @@ def read_end(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
     log = _of_caught(log, caught, signatures) if caught else log
     last = own_error(tail, log, lines) or caught
     harmless = last and any(name in signatures.noise | signatures.hints for name, _ in signatures.rows_of(last.text))
-    return replace(log, own_error=None if harmless else last, pause=_pause(log, tail, lines, signatures))
+    return replace(
+        log,
+        own_error=None if harmless else last,
+        pause=_pause(log, tail, lines, signatures),
+        silence=_silence(log, tail, lines, signatures),
+    )
 
 
 def _pause(log: Log, tail: str, lines: int, signatures: Signatures) -> Pause | None:
     """Return the pause before the first lost connection that ended the run."""
     lost = next((one.line for one in log.seen if one.signature in signatures.echoes and not one.survived), None)
     return None if lost is None else pauses.before_line(tail, lines, lost)
+
+
+def _silence(log: Log, tail: str, lines: int, signatures: Signatures) -> Pause | None:
+    """Return how long the program had printed nothing when the job reached its time limit."""
+    limit = next((one for one in log.seen if one.signature in signatures.limits and not one.survived), None)
+    return None if limit is None or log.raised else pauses.before_limit(tail, lines, limit)
 
 
 def _reached(log: Log, tail: str, lines: int) -> LastStep | None:
