@@ -126,12 +126,13 @@ def unknown_id(name: str, names: Iterable[str]) -> str:
 
 def run_check(check: Check, snapshot: Snapshot) -> list[Outcome]:
     """Run one check and return its outcomes: Skip if a fact it reads is unknown, Crash if it raises."""
-    if missing := [fact for fact in check.facts if getattr(snapshot, fact) is None]:
+    facts = {fact: getattr(snapshot, fact) for fact in check.facts}
+    if missing := [fact for fact, value in facts.items() if value is None]:
         return [_unknown(check, missing, snapshot)]
     start = time.perf_counter()
     answers: Answer | Crash
     try:
-        answers = check.answer({fact: getattr(snapshot, fact) for fact in check.facts})
+        answers = check.answer(facts)
     except Exception as error:
         answers = Crash(f"{type(error).__name__}: {error}", traceback.format_exc())
     seconds = time.perf_counter() - start
@@ -151,8 +152,11 @@ def _unknown(check: Check, missing: Sequence[str], snapshot: Snapshot) -> Outcom
 
 def _outside(outcome: Outcome, snapshot: Snapshot) -> bool:
     """Whether a problem concerns only GPUs that the user has hidden from the run on purpose."""
-    visible, problem = snapshot.visible, outcome.problem
-    if problem is None or visible is None or not visible.value or visible.stopped_by or not problem.subjects:
+    visible = snapshot.visible
+    if visible is None or not visible.value or visible.stopped_by:
+        return False
+    problem = outcome.problem
+    if problem is None or not problem.subjects:
         return False
     used = {f"GPU {index}" for index in visible.gpus}
     return bool(used) and all(s.startswith("GPU ") and s[4:].isdecimal() and s not in used for s in problem.subjects)
@@ -167,10 +171,13 @@ def run(checks: Iterable[Check], snapshot: Snapshot) -> tuple[Outcome, ...]:
     mask = cache(lambda text: masked(text, known))  # hundreds of checks give the same answer
     safe = (mask_outcome(outcome, mask) for check in checks for outcome in run_check(check, snapshot))
     outcomes = [replace(outcome, outside=True) if _outside(outcome, snapshot) else outcome for outcome in safe]
-    firing = {o.check.id: o.status for o in outcomes if o.problem}
+    problems = {place: o for place, o in enumerate(outcomes) if o.problem}  # few of more than a thousand
+    firing = {o.check.id: o.status for o in problems.values()}
 
     def explanations(outcome: Outcome) -> tuple[str, ...]:
         causes = (cause for cause in outcome.check.because_of if cause in firing)
         return tuple(cause for cause in causes if firing[cause] != "info" or outcome.status == "info")
 
-    return tuple(replace(o, because_of=explanations(o)) if o.problem else o for o in outcomes)
+    for place, problem in problems.items():
+        outcomes[place] = replace(problem, because_of=explanations(problem))
+    return tuple(outcomes)

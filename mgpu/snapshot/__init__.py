@@ -51,7 +51,7 @@ from mgpu.snapshot.job_script import (
     JobUnread,
     JobVariable,
 )
-from mgpu.snapshot.json_form import BadSnapshot, decode, hints_of
+from mgpu.snapshot.json_form import BadSnapshot, decode, encode, hints_of
 from mgpu.snapshot.local_rules import BrokenPlugin, LocalRules, WaivedCheck
 from mgpu.snapshot.networking import HcaPort, InfiniBand, Interface, InterfaceKind, Master, Network
 from mgpu.snapshot.operating_system import (
@@ -245,7 +245,7 @@ OF_A_RUN = frozenset({
 
 def to_json(snapshot: Snapshot) -> dict[str, Any]:
     """Return the Snapshot as plain JSON values."""
-    plain: dict[str, Any] = dataclasses.asdict(snapshot)
+    plain: dict[str, Any] = encode(snapshot)
     return plain
 
 

@@ -35,7 +35,8 @@ _NONE = Marks()
 
 def marks(where: str) -> Marks:
     """Return the marks of a field (`Class.field`), or of the field that an entry (`Class.field.key`) belongs to."""
-    return _marks().get(".".join(where.split(".", 2)[:2]), _NONE)
+    every = _marks()
+    return every.get(where) or every.get(".".join(where.split(".", 2)[:2]), _NONE)
 
 
 def subject_prefix(kind: str) -> str:

@@ -14,12 +14,14 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from mgpu.secrets_masking import masked, masked_value
 from mgpu.snapshot import Snapshot, from_json, hints_of, to_json
 from mgpu.snapshot.config_secrets import known_secrets
 from mgpu.snapshot.field_marks import marks
+from mgpu.snapshot.json_form import origin_and_args
 
 _PID = re.compile(r"(?<=\bpid )\d+")
 _HOME = re.compile(r"((?:/home|/Users)/|/torchinductor_)[^/\s:,'\"]+")  # torch names its cache after the user
@@ -37,8 +39,10 @@ def mask_secrets(snapshot: Snapshot) -> Snapshot:
 
 def _mask_secrets(hint: Any, data: Any, where: str, known: tuple[str, ...]) -> Any:
     """Return the JSON of one field with secrets masked, by its type hint; `where` is Class.field."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if data is None or origin is Literal:
+    if data is None or isinstance(data, int | float):
+        return data
+    origin, args = origin_and_args(hint)
+    if origin is Literal:
         return data
     if origin in (typing.Union, types.UnionType):
         return _mask_secrets(next(a for a in args if a is not type(None)), data, where, known)
@@ -145,10 +149,12 @@ class _Substitutes:
         return self._replace_names(_PID.sub(lambda found: str(_pid(int(found.group()[:18]))), text))
 
     def _replace_names(self, text: str) -> str:
+        return self._any_name.sub(lambda found: self.names[found.group()], text) if self._any_name else text
+
+    @cached_property
+    def _any_name(self) -> re.Pattern[str] | None:
         names = sorted((re.escape(name) for name in self.names if len(name) > 1), key=len, reverse=True)
-        if not names:
-            return text
-        return re.sub(rf"(?<![\w.-])(?:{'|'.join(names)})(?![\w-])", lambda found: self.names[found.group()], text)
+        return re.compile(rf"(?<![\w.-])(?:{'|'.join(names)})(?![\w-])") if names else None
 
     def _replace_uuid(self, found: re.Match[str]) -> str:
         """Return the substitute for a UUID or a prefix of one.
@@ -191,8 +197,10 @@ def _address(found: re.Match[str]) -> str:
 
 def _redact_value(hint: Any, data: Any, where: str, substitutes: _Substitutes) -> Any:
     """Return the redacted JSON of one field, by its type hint; `where` is Class.field or Class.field.key."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if data is None or origin is Literal:
+    if data is None or isinstance(data, bool | float):
+        return data
+    origin, args = origin_and_args(hint)
+    if origin is Literal:
         return data
     if origin in (typing.Union, types.UnionType):
         return _redact_value(next(a for a in args if a is not type(None)), data, where, substitutes)

@@ -43,6 +43,7 @@ _COUNTER = re.compile(
     r"(?: ?/ ?(?P<of>\d{1,12}))?",
     re.I,
 )
+_COUNTED = ("step", "iter", "update", "batch", "episode", "round", "epoch")  # a line without any of them has no counter
 # "Epoch(val) [12][5000/5000]" of mmengine, "Epoch: [89][5000/5005]", "Train Epoch: 31 [500/500 (100%)]".
 _OF_EPOCH = re.compile(
     r"\bepoch(?:\((?P<kind>\w+)\))?:?\s{0,4}\[?\s{0,4}(?P<epoch>\d{1,6})\]?\s{0,4}(?:\[\s*(?P<at>\d{1,12})\s*/\s*(?P<of>\d{1,12})\b)?",
@@ -112,6 +113,10 @@ _ANNOUNCED = re.compile(
     r"\b[Tt]raining for (?P<for>\d{1,6}) (?P<of>epochs|steps|iterations)\b",
     re.I,
 )
+# What a match of it contains, in lower case: many times faster, and few lines have it.
+_CAN_ANNOUNCE = re.compile(
+    r"(?:max|total|num|n|number of)[_ -](?:train|optim|steps|iter|updates|epochs)|epochs|train[_-]iters|training for"
+)
 # Shapes and words of such lines (prefilter.py).
 # fmt: off
 ANNOUNCING = (
@@ -136,6 +141,8 @@ class Announced:
 
     def take(self, text: str) -> None:
         """Process a line that can state how long the run will be."""
+        if text.isascii() and not _CAN_ANNOUNCE.search(text.lower()):
+            return
         for found in _ANNOUNCED.finditer(text[:_ANNOUNCED_CHARS]):
             number = int(found["number"] or found["other"] or found["for"])
             unit = found["unit"] or found["epochs"] or found["of"] or "iters"
@@ -149,9 +156,20 @@ class Announced:
                 self.bars[_name(name), int(found["of"])] += 1
 
 
+def _bar(text: str) -> re.Match[str] | None:
+    """Return the bar in a line. Without its last two characters the search fails at every place, after a long try."""
+    return _BAR.search(text) if "%|" in text else None
+
+
+def _can_count(text: str) -> bool:
+    """Whether a line can have a counter. Outside of ASCII a letter can be another one in lower case: the long s."""
+    lower = text.lower()
+    return not text.isascii() or any(word in lower for word in _COUNTED)
+
+
 def counter(text: str) -> tuple[str, float, float | None] | None:
     """Return the name, value and total of a line's counter."""
-    found = _BAR.search(text) or _COUNTER.search(text)
+    found = _bar(text) or (_COUNTER.search(text) if _can_count(text) else None)
     if found is None:
         return None
     try:
@@ -171,7 +189,7 @@ def progress(text: str) -> tuple[str, float, float | None] | None:
         )
     if found := _PAIR.search(text):
         return "epoch and step", int(found["epoch"]) + int(found["at"]) / _STEPS_IN_EPOCH, None
-    found = None if _BAR.search(text) else _OF_EPOCH.search(text)
+    found = None if _bar(text) else _OF_EPOCH.search(text)
     if found is None or not found["at"] or not int(found["of"]):
         return counter(text)
     return f"epoch {found['kind'] or ''}", int(found["epoch"]) + int(found["at"]) / int(found["of"]), None
@@ -196,7 +214,7 @@ def training_step(text: str) -> bool:
 
 def unnamed_total(text: str) -> float | None:
     """Return the total of a bar without a name and without a loss: of the training, or of work within it."""
-    found = _BAR.search(text[:SEARCHED])
+    found = _bar(text[:SEARCHED])
     if found is None or found["name"].strip() or "=" in text[found.end() : SEARCHED] or found["of"] == "?":
         return None
     return float(found["of"])
@@ -238,7 +256,7 @@ class _Later:
 
 def _state(text: str, announced: Announced, later: _Later, before: Iterable[str]) -> bool | None:
     """Whether a line shows the end of the training; None: it does not show how far the training is."""
-    if bar := _BAR.search(text):
+    if bar := _bar(text):
         return _of_bar(bar, announced, later)
     if keras := _KERAS.match(text):
         later.inner = keras["at"] == keras["of"]

@@ -46,5 +46,5 @@ def find(lines: Sequence[tuple[int, bytes]], name: str, *, advancing: bool = Fal
         inner = bar and (evaluates(title) or (outer is not None and outer[0] == title and outer[1] != of))
         if bar and of is not None and not inner and at < of:
             outer = title, of
-        last = LastStep(shown_text(line.whole), name, number, at, of, inner)
-    return last and replace(last, epoch=epoch)
+        last = LastStep(line.whole, name, number, at, of, inner)
+    return last and replace(last, text=shown_text(last.text), epoch=epoch)  # masking one line is slow: not each

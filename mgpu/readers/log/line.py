@@ -6,6 +6,7 @@ Removes the prefixes that torch, launchers, Slurm, NCCL and Python's logging add
 from __future__ import annotations
 
 import bisect
+import functools
 import re
 from dataclasses import dataclass
 
@@ -130,6 +131,10 @@ def strip_colors(text: str) -> str:
 
 def parse_line(raw: str, *, labelled: bool = False, year: int = 1970) -> Line:
     """Parse a raw log line. `year`: for prefixes that contain only month and day."""
+    return (_parse_again if len(raw) <= LONGEST_TEXT else _parse)(raw, labelled, year)
+
+
+def _parse(raw: str, labelled: bool, year: int) -> Line:
     whole = strip_colors(raw)
     text, rank, at, source = _REPEATED.sub("", whole) if whole.endswith((")", "]")) else whole, None, None, None
     if labelled and (label := _LABEL.match(text)):
@@ -151,6 +156,9 @@ def parse_line(raw: str, *, labelled: bool = False, year: int = 1970) -> Line:
     if rank is None and (found := _IN_TEXT.search(text)):
         rank = int(found[1] or found[2])
     return Line(text, whole, rank, at, source)
+
+
+_parse_again = functools.lru_cache(2048)(_parse)  # the end of a log is looked through for half a dozen things
 
 
 def parse_start(raw: bytes) -> Line:
