@@ -13,15 +13,29 @@ _WAITED = ("log_collective_timed_out", "log_gloo_timed_out", "log_rank_missed_ba
 _CLOSE = 60  # lines
 
 
+class _Pattern:
+    """A pattern that is compiled when it is first searched: a log needs few of the hundreds that the cases have."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._compiled: re.Pattern[str] | None = None
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """Return the first match."""
+        if self._compiled is None:
+            self._compiled = re.compile(self._text)
+        return self._compiled.search(text)
+
+
 def within(frames: str) -> Applies:
     """The exception passed through a frame that matches: "trl/trainer/sft_trainer.py in compute_loss"."""
-    searched = re.compile(frames)
+    searched = _Pattern(frames)
     return lambda log, raised: raised is not None and any(map(searched.search, raised.frames))
 
 
 def ends_within(frames: str, last: int) -> Applies:
     """One of the exception's last frames matches, torch's calls of modules not counted."""
-    searched = re.compile(frames)
+    searched = _Pattern(frames)
 
     def applies(log: Log, raised: UncaughtException | None) -> bool:
         passed = [one for one in (raised.frames if raised else ()) if not one.startswith("torch/nn/modules/module.py")]
@@ -32,31 +46,31 @@ def ends_within(frames: str, last: int) -> Applies:
 
 def passed(frames: str) -> Applies:
     """Some exception of the log passed through a frame that matches: this one, or one that reports it."""
-    searched = re.compile(frames)
+    searched = _Pattern(frames)
     return lambda log, raised: any(searched.search(frame) for one in log.raised for frame in one.frames)
 
 
 def raised_in(frame: str) -> Applies:
     """The deepest frame outside of Python itself matches."""
-    searched = re.compile(frame)
+    searched = _Pattern(frame)
     return lambda log, raised: raised is not None and bool(searched.search(raised.raised_in or ""))
 
 
 def source_line(pattern: str) -> Applies:
     """The line of code that raised the exception matches."""
-    searched = re.compile(pattern)
+    searched = _Pattern(pattern)
     return lambda log, raised: raised is not None and bool(searched.search(raised.code or ""))
 
 
 def own_line(pattern: str) -> Applies:
     """The line of the script's own code that called what raised the exception matches."""
-    searched = re.compile(pattern)
+    searched = _Pattern(pattern)
     return lambda log, raised: raised is not None and bool(searched.search(raised.own_code or ""))
 
 
 def said(pattern: str) -> Applies:
     """The exception's message matches, or a line that says why it failed. Without an exception: any such line."""
-    searched = re.compile(pattern)
+    searched = _Pattern(pattern)
 
     def applies(log: Log, raised: UncaughtException | None) -> bool:
         lines = [one.text for one in log.seen if raised is None or one.signature in raised.signatures]
@@ -68,13 +82,13 @@ def said(pattern: str) -> Applies:
 
 def message(pattern: str) -> Applies:
     """The message of the exception matches."""
-    searched = re.compile(pattern)
+    searched = _Pattern(pattern)
     return lambda log, raised: raised is not None and bool(searched.search(raised.message))
 
 
 def counts(pattern: str, test: Callable[[Sequence[str]], bool]) -> Applies:
     """The whole message of the exception, or of a known line, has this pattern, and its groups pass the test."""
-    searched = re.compile(pattern)
+    searched = _Pattern(pattern)
 
     def applies(log: Log, raised: UncaughtException | None) -> bool:
         texts = [one.text for one in log.seen]
@@ -92,13 +106,13 @@ def shown(*names: str) -> Applies:
 
 def reported(pattern: str) -> Applies:
     """A line of the log that a row of a failure matches also matches this."""
-    searched = re.compile(pattern)
+    searched = _Pattern(pattern)
     return lambda log, raised: any(searched.search(one.text) for one in log.seen)
 
 
 def line_of(signature: str, pattern: str) -> Applies:
     """The line that the log has of this row of a failure matches."""
-    searched = re.compile(pattern)
+    searched = _Pattern(pattern)
     return lambda log, raised: any(one.signature == signature and bool(searched.search(one.text)) for one in log.seen)
 
 
