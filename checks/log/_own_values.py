@@ -24,10 +24,12 @@ from ._own_checks import endless_recursion, stopped_by_itself
 from ._own_objects import NAME, PLAIN, Meaning, file_of, lacks, other_type, too_short
 from ._own_processes import other_end_gone
 from ._refused_by_programs import refused_by_program
+from ._refused_by_torch import refused_by_torch
 from ._refused_inputs import refused_input
 from ._refused_tensors import refused_tensor
 from ._table_keys import computed_key, other_literal
 from ._tokenizer_files import without_file
+from ._uncollated_samples import ended_file, uncollated
 from ._wrong_calls import call_that_does_not_fit, wrong_call
 from ._wrong_kinds import wrong_kind
 
@@ -326,6 +328,9 @@ def _as_typed(command: str) -> str:
 
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_tensor,
+    refused_by_torch,
+    uncollated,
+    ended_file,
     wrong_kind,
     _key,
     wrong_call,
