@@ -23,6 +23,7 @@ from ._own_calls import given_twice, not_pickled
 from ._own_checks import endless_recursion, stopped_by_itself
 from ._own_objects import NAME, PLAIN, Meaning, file_of, lacks, other_type, too_short
 from ._own_processes import other_end_gone
+from ._python_errors_in_torch import python_error_in_torch
 from ._refused_by_programs import refused_by_program
 from ._refused_by_torch import refused_by_torch
 from ._refused_inputs import refused_input
@@ -171,6 +172,7 @@ def _name_of_none(one: UncaughtException, code: str) -> str | None:
         ("object is not callable", rf"({PLAIN})\("),
         ("object is not iterable", rf"\bin ({NAME})|\*({NAME})|\b(?:list|tuple|set|sorted|enumerate|zip)\(({NAME})"),
         ("is not iterable", rf"\bin ({NAME})"),
+        ("has no len()", rf"\blen\(({NAME})\)"),
     ):
         if message in one.message:
             names = {
@@ -329,6 +331,7 @@ def _as_typed(command: str) -> str:
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_tensor,
     refused_by_torch,
+    python_error_in_torch,
     uncollated,
     ended_file,
     wrong_kind,

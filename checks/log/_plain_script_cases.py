@@ -10,12 +10,16 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
+from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
 from ._refused_by_layers import alike
 from ._refused_by_torch import refused_by_torch
+from ._refused_inputs import layer_of
 
+_JOINED = re.compile(r"except in dimension (?P<dim>\d+)\. Expected size (?P<one>\d+) but got size (?P<other>\d+)")
+_PRODUCT = re.compile(r"@|\b(?:matmul|mm)\(")
 _LOSS = re.compile(r"loss|criterion|entropy", re.I)
 _SHARDED = ("torch/distributed/", "torch/nn/parallel/", "torch/utils/checkpoint.py")
 # fmt: off
@@ -93,12 +97,61 @@ _OF_ROWS = alike(
     (r"a Tensor with (?P<number>\d+) elements cannot be converted to Scalar",
      "a tensor with {number} elements is used as one number{at}"),
 ) + alike(
+    "cat() joins along one dimension, and all other sizes must be equal. A convolution without padding, a stride or an "
+    "odd size makes one of them smaller, samples have different lengths, or the wrong dimension is joined.",
+    (Fix("Print the shapes, then pad, cut or resize one, or join along the dimension that differs.",
+         ("print([t.shape for t in tensors])", "x = F.interpolate(x, size=skip.shape[-2:])",
+          "nn.utils.rnn.pad_sequence(tensors, batch_first=True)")),),
+    (r"Sizes of tensors must match except in dimension (?P<dim>\d+)\. Expected size (?P<one>\d+) but got size "
+     r"(?P<other>\d+) for tensor number (?P<number>\d+)",
+     "cat() along dimension {dim} gets tensors of {one} and {other} in another dimension{at}"),
+) + alike(
     "A size is computed from others, such as a length minus a window or a maximum, and came out below 0.",
     (Fix("Print what it is computed from, and skip or pad what is too short.", ("print(x.shape)", "max(0, n)")),),
     (r"Trying to create tensor with negative dimension (?P<got>-\d{1,6})\b(?:: \[(?P<shape>[-\d, ]+)\])?",
      "a tensor with the negative size {got} is made: [{shape}]{at}"),
 )
 # fmt: on
+
+
+def joined_in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Return what joined sizes mean in such a script; None for maps that differ by one, which a case explains."""
+    found = _JOINED.search(raised.message) if raised else None
+    if found is None or (found["dim"] == "1" and abs(int(found["one"]) - int(found["other"])) == 1):
+        return None
+    return in_plain_script(groups, raised)
+
+
+def product_in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain the product in a script without a framework: a layer with its input, or two tensors of a line."""
+    if raised is None or not raised.frames or {*raised.packages} - {"", "torch"}:
+        return None
+    at, rows, columns = f" ({raised.place})" if raised.place else "", groups["b"], groups["c"]
+    product = _PRODUCT.search(raised.code or "")
+    if raised.packages[-1:] == ("",) and product:
+        return Meaning(
+            f"two matrices cannot be multiplied: {groups['a']}x{rows} and {columns}x{groups['d']}{at}",
+            f"The first has {rows} columns and the second {columns} rows, and these must be equal. One of them has to "
+            "be transposed, or was made for another number of features.",
+            (Fix("Print both shapes, and transpose one.", ("print(a.shape, b.shape)", "a @ b.transpose(-1, -2)")),),
+        )
+    return Meaning(
+        f"{layer_of(raised)} expects {columns} input features, but got {rows}{at}",
+        f"The input is {groups['a']}x{rows}, the weight {columns}x{groups['d']}. The layer was made for another "
+        f"size of "
+        "its input: another image size before flatten(), another number of columns, a concatenation, or dimensions in "
+        "another order (the features are the last one).",
+        (
+            Fix("Print the shape just before that line.", ("print(x.shape)",)),
+            Fix(
+                "If the input is as it should be, make the layer for it.",
+                (
+                    python("nn.Linear({:number}, {:number})", rows, groups["d"]),
+                    python("nn.LazyLinear({:number})  # takes its size from the first input", groups["d"]),
+                ),
+            ),
+        ),
+    )
 
 
 def in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:

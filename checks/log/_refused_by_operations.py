@@ -208,5 +208,32 @@ _ARRAYS = alike(
     (r"stft\(.*expected a 1D window tensor of size equal to win_length=(?P<wanted>\d+), but got window with size "
      r"\[(?P<got>\d+)\]", "stft() takes a window of {wanted} values, and gets {got}{at}"),
 )
-OF_OPERATIONS = (*_PRODUCTS, *_FORMS, *_RESHAPES, *_INDICES, *_TYPES, *_NUMBERS, *_EMPTY, *_LIMITS, *_CHANCES, *_ARRAYS)
+_ARGUMENTS = alike(
+    "The call has an argument of another type than torch takes there: a number with a point instead of a whole one, a "
+    "list or an array instead of a tensor, one tensor instead of several, or a name that the function does not have.",
+    (Fix("Print the types of the arguments, and look at what the function takes.",
+         ("print(type(x))", "help(torch.clamp)", "torch.as_tensor(values)")),),
+    (r"^(?P<call>[\w.]+)\(\) received an invalid combination of arguments - got \((?P<got>[^()]{0,120})\)",
+     "{call}() does not take arguments of the types ({got}){at}"),
+    (r"^(?P<call>\w+)\(\): argument '(?P<name>(?!size'|dtype')\w+)' (?:\(position \d+\) )?must be "
+     r"(?P<wanted>(?!Tensor,)"
+     r"[\w. ]+?), (?:not|but found element of type) (?P<got>\w[\w.]*)",
+     "{call}() gets a {got} as {name}, and takes {wanted}{at}"),
+    (r"^torch\.clamp: At least one of 'min' or 'max' must not be None", "clamp() has neither min nor max{at}"),
+    (r"^object of type '(?P<got>generator|(?!NoneType)[A-Z]\w*)' has no len\(\)",
+     "the length of a {got} is needed, and it has none (an iterable, or a class without __len__){at}"),
+    (r"^(?P<owner>[A-Z]\w*) has no attribute `(?P<got>\w+)`", "{owner} has no layer or parameter {got}{at}"),
+    (r"^Unsupported dtype (?P<got>\w+)", "an operation does not take the type {got}{at}"),
+    (r"quantile\(\) input tensor is too large", "quantile() gets more elements than it can sort (16 million){at}"),
+    (r"torch\.meshgrid: Expected 0D or 1D tensor", "meshgrid() takes vectors, and gets a tensor of more "
+                                                   "dimensions{at}"),
+    (r"einsum\(\): output subscript (?P<got>\w) does not appear in the equation",
+     "einsum's output has the letter {got}, which no input has{at}"),
+    (r"einsum\(\): (?P<got>fewer|more) operands were provided than specified",
+     "einsum gets {got} tensors than its equation has parts{at}"),
+    (r"^a and b must have same reduction dim, but got \[(?P<one>[\d, ]+)\] X \[(?P<other>[\d, ]+)\]",
+     "two matrices cannot be multiplied: [{one}] and [{other}]{at}"),
+)
+OF_OPERATIONS = (*_PRODUCTS, *_FORMS, *_RESHAPES, *_INDICES, *_TYPES, *_NUMBERS, *_EMPTY, *_LIMITS, *_CHANCES, *_ARRAYS,
+                 *_ARGUMENTS)
 # fmt: on

@@ -148,6 +148,39 @@ _AUTOCAST = alike(
                                                                                "device_type{at}"),
     (r"Unsupported autocast device_type '(?P<got>[\w:]+)'", "autocast does not have the device type {got}{at}"),
 )
+_STEPS = alike(
+    "The two do not belong together.",
+    (Fix("Use the same optimizer for all, and one for this kind of gradients.",
+         ("SequentialLR(optimizer, [LinearLR(optimizer), CosineAnnealingLR(optimizer, 90)], milestones=[10])",
+          "torch.optim.SparseAdam(embedding.parameters())  # nn.Embedding(..., sparse=True) only")),),
+    (r"SequentialLR expects all schedulers to belong to the same optimizer",
+     "the schedulers of SequentialLR are for different optimizers{at}"),
+    (r"SparseAdam does not support dense gradients",
+     "SparseAdam gets a parameter that is not a sparse embedding: use Adam for it{at}"),
+    (r"^outputs must be a Tensor or an iterable of Tensors", "GradScaler.scale() gets a number instead of the "
+                                                             "loss{at}"),
+)
+_FILES = alike(
+    "The path is not that of a file of this kind.",
+    (Fix("Look at what is there.", ("ls -ld PATH", "file PATH")),),
+    (r"^The provided filename (?P<got>\S+) does not exist", "the file {got} of torch.jit.load does not exist{at}"),
+    (r"open file failed with strerror: (?P<got>Is a directory)", "torch.save gets the path of a folder{at}"),
+    (r"file in archive is not in a subdirectory: (?P<got>\S+)",
+     "the file is a zip archive, but not one that torch.save wrote (it has {got}){at}"),
+)
+_CAPTURES = alike(
+    "A tracer runs forward() once, without values. A branch or loop that depends on the values of a tensor has no "
+    "single course.",
+    (Fix("Compute both sides, or decide by shapes and options.",
+         ("torch.where(x.sum() > 0, x + 1, x)", "torch.cond(x.sum() > 0, f, g, (x,))")),),
+    (r"symbolically traced variables cannot be used as inputs to control flow",
+     "forward() branches on a tensor's value, which torch.fx cannot trace{at}"),
+    (r"Could not guard on data-dependent expression", "forward() branches on a tensor's value, which cannot be "
+                                                     "exported{at}"),
+    (r"^Unrecognized mode=(?P<got>\w+), should be one of: (?P<wanted>[\w, -]+)",
+     "torch.compile has no mode {got}: {wanted}{at}"),
+    types="TraceError GuardOnDataDependentSymNode RuntimeError",
+)
 _LOADERS = alike(
     "The number must be a whole one of the right size. / gives floating point numbers, and a length of 0 comes from an "
     "empty dataset: a path, a filter or a split without samples.",
@@ -216,5 +249,6 @@ _DISTRIBUTIONS = alike(
     (r"No KL\(p \|\| q\) is implemented for p type (?P<one>\w+) and q type (?P<other>\w+)",
      "torch has no formula for the KL divergence of {one} and {other}{at}"),
 )
-OF_TRAINING = (*_TARGETS, *_GRADIENTS, *_OPTIMIZERS, *_AUTOCAST, *_LOADERS, *_DISTRIBUTIONS)
+OF_TRAINING = (*_TARGETS, *_GRADIENTS, *_OPTIMIZERS, *_AUTOCAST, *_STEPS, *_FILES, *_CAPTURES, *_LOADERS,
+               *_DISTRIBUTIONS)
 # fmt: on

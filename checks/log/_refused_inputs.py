@@ -42,11 +42,11 @@ class Refusal:
             return None
         groups = {name: value or "" for name, value in found.groupdict().items()}
         groups["at"] = f" ({one.place})" if one.place else ""
-        groups["layer"] = _layer(one)
+        groups["layer"] = layer_of(one)
         return Meaning(self.title.format(**groups), self.why.format(**groups), self.fixes, self.of_code)
 
 
-def _layer(one: UncaughtException) -> str:
+def layer_of(one: UncaughtException) -> str:
     """Return the layer that refused its input, as the script's line names it, if it calls only one."""
     names = {match["of"] for match in _MEMBER.finditer(one.own_code or "")}
     layers = [frame for frame in one.frames if _OF_LAYER.search(frame)]

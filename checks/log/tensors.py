@@ -12,7 +12,7 @@ from . import _plain_torch_cases
 from ._channels import explain_channels
 from ._image_cases import ARRAYS_DIFFER
 from ._own_arguments import index_of_array
-from ._plain_script_cases import in_plain_script
+from ._plain_script_cases import in_plain_script, joined_in_plain_script, product_in_plain_script
 from ._sizes import sizes
 from ._system_cases import ODD_SIZE, PAIR_OF_RESET
 
@@ -48,7 +48,7 @@ def _matrices(groups: Mapping[str, str], raised: UncaughtException | None) -> Me
                 ),
             ),
         )
-    return None
+    return product_in_plain_script(groups, raised)
 
 
 def _adapter(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
@@ -264,7 +264,7 @@ ROWS = (
         (Fix("Pad to one length before joining.", ("accelerator.pad_across_processes(tensor, dim=1)",
                                                    "torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)")),
          _SHAPES), "https://pytorch.org/docs/stable/generated/torch.cat.html",
-        because_of=("log_batches_of_different_size",), cases=(ODD_SIZE,)),
+        because_of=("log_batches_of_different_size",), cases=(ODD_SIZE,), explain=joined_in_plain_script),
     Row("log_tensor_to_numpy", "root", "script",
         r"can't convert (?:cuda:\d+|cuda) device type tensor to numpy|"
         r"Can't call numpy\(\) on Tensor that requires grad|Got unsupported ScalarType \w",
