@@ -164,6 +164,9 @@ def _name_of_none(one: UncaughtException, code: str) -> str | None:
         sides = re.search(rf"(?P<left>{NAME}) {op}=? (?P<right>{NAME})", code)
         if sides and (found["left"] == "NoneType") != (found["right"] == "NoneType"):
             return sides["left"] if found["left"] == "NoneType" else sides["right"]
+        if found["left"] != "NoneType" and not sides:  # a call or a number on the left, and None on the right
+            names = re.findall(rf"[\w)\]] {op}=? ({NAME})(?![\w(\[.])", code)
+            return names[0] if len(names) == 1 else None
         return None
     if value := wrong_value(one):
         return value.removesuffix(" is None") if value.endswith(" is None") else None

@@ -31,8 +31,8 @@ _PARAMETERS = (Fix("Pass the parameters.", ("torch.optim.AdamW(model.parameters(
                                             "[{'params': model.parameters(), 'lr': 1e-3}]")),)
 _TENSORS = (Fix("Convert it first.", ("torch.as_tensor(values)", "torch.from_numpy(array)")),)
 _PLACES = (
-    _Place(r"torch/optim/(?!lr_scheduler)\w+\.py in (?:__init__|add_param_group)$", "TypeError", r"'(?P<got>\w+)' object is not "
-                                                                                r"iterable",
+    _Place(r"torch/optim/(?!lr_scheduler)\w+\.py in (?:__init__|add_param_group)$", "TypeError",
+           r"'(?P<got>\w+)' object is not iterable",
            "the optimizer gets a {got}, and takes a list of parameters{at}",
            "It takes an iterable of tensors, or of dicts with the key 'params'.", _PARAMETERS),
     _Place(r"torch/optim/optimizer\.py in ", "KeyError", r"^'params'$",

@@ -176,13 +176,18 @@ _LENGTHS = alike(
     (r"Padding length should be less than or equal to two times the input dimension but got padding length "
      r"(?P<size>\d+) and input of dimension (?P<got>\d+)",
      "pad() gets {size} numbers, two per dimension, and the input has {got} dimensions{at}"),
+    (r"^narrow\(\): length must be non-negative", "a negative number of elements would be left after cutting{at}"),
+)
+_GRIDS = alike(
+    "grid_sample takes a grid of (batch, height, width, 2): x and y from -1 to 1 for each pixel of the output, and 3 "
+    "coordinates for volumes. affine_grid takes matrices of (batch, 2, 3), or (batch, 3, 4) for volumes.",
+    (Fix("Bring it to that form.", ("theta.view(-1, 2, 3)", "grid = grid.permute(0, 2, 3, 1)  # coordinates last")),),
     (r"expected grid to have size (?P<wanted>\d) in last dimension, but got grid with sizes \[(?P<got>[\d, ]+)\]",
      "the last dimension of the grid must be {wanted} (one coordinate per axis), and the grid is [{got}]{at}"),
     (r"Expected a batch of (?P<dim>\dD) affine matrices of shape (?P<wanted>Nx\dx\d) for size "
      r"torch\.Size\(\[[\d, ]+\]\)"
      r"\. Got torch\.Size\(\[(?P<got>[\d, ]+)\]\)",
      "affine_grid takes matrices of the shape {wanted}, and gets [{got}]{at}"),
-    (r"^narrow\(\): length must be non-negative", "a negative number of elements would be left after cutting{at}"),
 )
 _CALLS = alike(
     "The two ways of calling it exclude each other.",
@@ -221,6 +226,6 @@ _CALLS = alike(
     (r"Expected more than 1 spatial element when training, got input size torch\.Size\(\[(?P<got>[\d, ]+)\]\)",
      "{layer} gets one value per channel and sample: [{got}]{at}"),
 )
-OF_LAYERS = (*_FEATURES, *_CHANNELS, *_DIMENSIONS, *_BATCHES, *_STATES, *_MASKS, *_HEADS, *_LENGTHS,
+OF_LAYERS = (*_FEATURES, *_CHANNELS, *_DIMENSIONS, *_BATCHES, *_STATES, *_MASKS, *_HEADS, *_LENGTHS, *_GRIDS,
              *_CALLS)
 # fmt: on

@@ -28,6 +28,8 @@ _PRODUCTS = alike(
      "a @ b gets tensors of {one} and {other} dimensions, and a single number is multiplied with *{at}"),
     (r"size mismatch, got input \((?P<rows>\d+)\), mat \((?P<mat>\d+x\d+)\), vec \((?P<got>[1-9]\d*)\)",
      "a matrix of {mat} is multiplied with a vector of {got} elements{at}"),
+    (r"^a and b must have same reduction dim, but got \[(?P<one>[\d, ]+)\] X \[(?P<other>[\d, ]+)\]",
+     "two matrices cannot be multiplied: [{one}] and [{other}]{at}"),
     (r"linalg\.solve: Incompatible shapes of A and B for the equation AX = B \((?P<one>\d+x\d+) and "
      r"(?P<other>\d+x\d+)\)",
      "linalg.solve gets A of {one} and B of {other}: their rows must be equal{at}"),
@@ -41,9 +43,6 @@ _FORMS = alike(
                ("x.transpose(-1, -2)", "x.sum(dim=1, keepdim=True)", "x.squeeze(-1)  # not squeeze()"))),
     (r"t\(\) expects a tensor with <= 2 dimensions, but self is (?P<got>\d)D",
      "t() transposes matrices, and the tensor has {got} dimensions{at}"),
-    (r"permute\(\w*\): number of dimensions in the tensor input does not match the length of the desired ordering of "
-     r"dimensions i\.e\. input\.dim\(\) = (?P<got>\d+) is not equal to len\(dims\) = (?P<wanted>\d+)",
-     "permute() lists {wanted} dimensions, and the tensor has {got}{at}"),
     (r"permute\(\w*\): duplicate dims are not allowed|repeated dim in permute",
      "permute() lists a dimension twice{at}"),
     (r"expand\([^{]*\{\[(?P<got>[\d, ]*)\]\}, size=\[(?P<wanted>[-\d, ]*)\]\): the number of sizes provided",
@@ -56,6 +55,8 @@ _FORMS = alike(
     (r"invalid index of a 0-dim tensor", "a single number is indexed: a tensor without dimensions{at}"),
     (r"(?P<call>\w+): input tensor must have at least (?P<wanted>\d) dimensions",
      "{call}() takes at least {wanted} dimensions, and gets fewer{at}"),
+    (r"torch\.meshgrid: Expected 0D or 1D tensor", "meshgrid() takes vectors, and gets a tensor of more "
+                                                   "dimensions{at}"),
     (r"linalg\.cross: inputs dimension (?P<dim>-?\d+) must have length 3\. Got (?P<one>\d+) and (?P<other>\d+)",
      "cross() needs 3 elements in dimension {dim}, and gets {one} and {other}{at}"),
     (r"^index_select\(\): Index is supposed to be a vector", "index_select() takes a 1D index, and gets another{at}"),
@@ -63,6 +64,15 @@ _FORMS = alike(
      "the index of gather() or scatter() has another number of dimensions than the tensor{at}"),
     (r"input and indices should have the same number of dimensions, but got (?P<got>\d+) dimensions for input, and "
      r"(?P<other>\d+) dimension", "the index has {other} dimensions, and the tensor {got}{at}"),
+)
+_LETTERS = alike(
+    "In 'bi,oi->bo', each part before the arrow is one tensor, each letter one of its dimensions, and the output has "
+    "letters of the inputs only.",
+    (Fix("Correct the equation or the tensors.", ("torch.einsum('bi,oi->bo', x, weight)",)),),
+    (r"einsum\(\): output subscript (?P<got>\w) does not appear in the equation",
+     "einsum's output has the letter {got}, which no input has{at}"),
+    (r"einsum\(\): (?P<got>fewer|more) operands were provided than specified",
+     "einsum gets {got} tensors than its equation has parts{at}"),
 )
 _RESHAPES = alike(
     "The new shape must have exactly as many elements as the tensor. -1 stands for one size, which torch computes.",
@@ -114,8 +124,9 @@ _TYPES = alike(
     (r"~ \(operator\.invert\) is only implemented on integer and Boolean-type tensors",
      "~ is used on floating point numbers, and takes bools{at}"),
 ) + alike(
-    "Powers, means and random draws need floating point numbers, and do not convert integers or bools.",
+    "Powers, means, transforms and random draws need numbers of another type, and do not convert them.",
     (Fix("Convert it before.", ("x = x.float()", "2.0 ** -x")),),
+    (r"^Unsupported dtype (?P<got>\w+)", "an operation does not take the type {got}{at}"),
     (r"std and var only support floating point and complex dtypes", "std() or var() gets integers or bools{at}"),
     (r"Integers to negative integer powers are not allowed", "integers get a negative power, which is no integer{at}"),
     (r"multinomial only supports floating-point dtypes for input, got: (?P<got>\w+)",
@@ -135,8 +146,10 @@ _TYPES = alike(
 )
 _NUMBERS = alike(
     ".item(), float(), int(), range() and formats such as {{:.4f}} take one number. The tensor has one per sample or "
-    "class, or none because nothing was computed.",
-    (Fix("Reduce it, or take one.", ("x.mean().item()", "x[0].item()", "for i in range(int(n)): ...")),),
+    "class, or none because nothing was computed. A list of tensors becomes one tensor by stack() or pad_sequence(), "
+    "not by torch.LongTensor().",
+    (Fix("Reduce it, or take one.", ("x.mean().item()", "torch.stack(list_of_tensors)", "for i in range(int(n)): "
+                                                                                        "...")),),
     (r"only integer tensors of a single element can be converted to an index",
      "a tensor that is not one whole number is used as a count or an index{at}"),
     (r"unsupported format string passed to Tensor\.__format__",
@@ -160,6 +173,7 @@ _LIMITS = alike(
     "list, a "
     "percentage (50 instead of 0.5).",
     (_ONE, Fix("Limit it to what there is.", ("x.topk(min(k, x.shape[-1]))", "torch.quantile(x, 0.5)"))),
+    (r"quantile\(\) input tensor is too large", "quantile() gets more elements than it can sort (16 million){at}"),
     (r"selected index k out of range", "topk() asks for more elements than the dimension has{at}"),
     (r"(?P<call>kthvalue)\(\): selected number k out of range for dimension (?P<dim>-?\d+)",
      "kthvalue() asks for an element that dimension {dim} does not have{at}"),
@@ -172,22 +186,29 @@ _LIMITS = alike(
      "arange() counts in the wrong direction: the step has another sign than end - start{at}"),
     (r"number of steps must be non-negative", "linspace() is asked for a negative number of steps{at}"),
     (r"Dimension size must be non-negative", "a tensor with a negative size is made{at}"),
-    (r"^step must be greater than zero", "a tensor is sliced with a step that is not positive: use flip(){at}"),
     (r"shifts and dimensions must align\. shifts: (?P<one>\d+), dims: ?(?P<other>\d+)",
      "roll() gets {one} shifts for {other} dimensions{at}"),
 )
+_SLICES = alike(
+    "Slices of a tensor go forward only, other than those of a list or of numpy.",
+    (Fix("Flip it.", ("x.flip(0)  # not x[::-1]",)),),
+    (r"^step must be greater than zero", "a tensor is sliced with a step that is not positive{at}"),
+) + alike(
+    "It counts how often each whole number from 0 on occurs in a vector.",
+    (Fix("Print the range and the shape, and flatten or shift the numbers.",
+         ("print(x.min(), x.shape)", "torch.bincount(x.flatten()[x.flatten() >= 0])")),),
+    (r"bincount only supports 1-d non-negative integral inputs",
+     "bincount() gets negative numbers, or more than one dimension{at}"),
+)
 _CHANCES = alike(
-    "Weights for a random draw must be finite, not negative and not all 0. NaN comes from a model that diverged "
-    "or from "
-    "a division by 0; a sum of 0 from a mask that leaves nothing.",
+    "Values must be finite, and weights for a random draw also not negative and not all 0. NaN comes from a model that "
+    "diverged or from a division by 0, a sum of 0 from a mask that leaves nothing.",
     (Fix("Print what is wrong with them, and where it begins.",
          ("print(p.isnan().any(), p.min(), p.sum(-1).min())", "torch.autograd.set_detect_anomaly(True)")),),
     (r"invalid multinomial distribution \(sum of probabilities <= 0\)", "multinomial() gets weights that are all "
                                                                         "0{at}"),
     (r"Expected p_in >= 0 && p_in <= 1 to be true", "bernoulli() gets a probability below 0, above 1, or NaN{at}"),
     (r"range of \[(?P<got>[^\]]*)\] is not finite", "a histogram is made of values that are NaN or infinite{at}"),
-    (r"bincount only supports 1-d non-negative integral inputs",
-     "bincount() gets negative numbers, or more than one dimension{at}"),
     of_code=False,
 )
 _ARRAYS = alike(
@@ -212,28 +233,31 @@ _ARGUMENTS = alike(
     "The call has an argument of another type than torch takes there: a number with a point instead of a whole one, a "
     "list or an array instead of a tensor, one tensor instead of several, or a name that the function does not have.",
     (Fix("Print the types of the arguments, and look at what the function takes.",
-         ("print(type(x))", "help(torch.clamp)", "torch.as_tensor(values)")),),
+         ("print(type(x))", "help(torch.NAME)", "torch.as_tensor(values)")),),
     (r"^(?P<call>[\w.]+)\(\) received an invalid combination of arguments - got \((?P<got>[^()]{0,120})\)",
      "{call}() does not take arguments of the types ({got}){at}"),
     (r"^(?P<call>\w+)\(\): argument '(?P<name>(?!size'|dtype')\w+)' (?:\(position \d+\) )?must be "
      r"(?P<wanted>(?!Tensor,)"
      r"[\w. ]+?), (?:not|but found element of type) (?P<got>\w[\w.]*)",
      "{call}() gets a {got} as {name}, and takes {wanted}{at}"),
+) + alike(
+    "clamp() takes a lower bound, an upper bound or both. Both are None here, such as options that are not set.",
+    (Fix("Set one of them, or leave it out.", ("x.clamp(min=0.0)",)),),
     (r"^torch\.clamp: At least one of 'min' or 'max' must not be None", "clamp() has neither min nor max{at}"),
+) + alike(
+    "len() asks the class for __len__. Generators and streams (IterableDataset) have none, and a Dataset needs it for "
+    "a DataLoader that shuffles or samples.",
+    (Fix("Write it for a dataset, make a list of a generator, or do not ask a stream for its length.",
+         ("def __len__(self): return len(self.files)", "items = list(items)", "DataLoader(stream, batch_size=8)")),),
     (r"^object of type '(?P<got>generator|(?!NoneType)[A-Z]\w*)' has no len\(\)",
      "the length of a {got} is needed, and it has none (an iterable, or a class without __len__){at}"),
+) + alike(
+    "The name is looked up in the model, part by part between its dots. The model was built by other code, is wrapped "
+    "(module., _orig_mod.), or the name is misspelled.",
+    (Fix("Print the names.", ("print([name for name, _ in model.named_modules()])",
+                              "print([name for name, _ in model.named_parameters()])")),),
     (r"^(?P<owner>[A-Z]\w*) has no attribute `(?P<got>\w+)`", "{owner} has no layer or parameter {got}{at}"),
-    (r"^Unsupported dtype (?P<got>\w+)", "an operation does not take the type {got}{at}"),
-    (r"quantile\(\) input tensor is too large", "quantile() gets more elements than it can sort (16 million){at}"),
-    (r"torch\.meshgrid: Expected 0D or 1D tensor", "meshgrid() takes vectors, and gets a tensor of more "
-                                                   "dimensions{at}"),
-    (r"einsum\(\): output subscript (?P<got>\w) does not appear in the equation",
-     "einsum's output has the letter {got}, which no input has{at}"),
-    (r"einsum\(\): (?P<got>fewer|more) operands were provided than specified",
-     "einsum gets {got} tensors than its equation has parts{at}"),
-    (r"^a and b must have same reduction dim, but got \[(?P<one>[\d, ]+)\] X \[(?P<other>[\d, ]+)\]",
-     "two matrices cannot be multiplied: [{one}] and [{other}]{at}"),
 )
-OF_OPERATIONS = (*_PRODUCTS, *_FORMS, *_RESHAPES, *_INDICES, *_TYPES, *_NUMBERS, *_EMPTY, *_LIMITS, *_CHANCES, *_ARRAYS,
-                 *_ARGUMENTS)
+OF_OPERATIONS = (*_PRODUCTS, *_FORMS, *_LETTERS, *_RESHAPES, *_INDICES, *_TYPES, *_NUMBERS, *_EMPTY, *_LIMITS, *_SLICES,
+                 *_CHANCES, *_ARRAYS, *_ARGUMENTS)
 # fmt: on

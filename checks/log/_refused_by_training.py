@@ -99,6 +99,9 @@ _GRADIENTS = alike(
      "an autograd.Function has a forward() that is not static, or is called without .apply(){at}"),
     (r"save_for_backward can only save variables, but argument (?P<item>\d+) is of type (?P<got>\w+)",
      "save_for_backward() gets a {got} as argument {item}, and saves tensors only{at}"),
+) + alike(
+    "A full backward hook returns nothing, or one gradient for each input of the module.",
+    (Fix("Return a tuple of that length, or nothing.", ("return (grad_input[0] * 0.5,)",)),),
     (r"Backward hook returned an invalid number of grad_input, got (?P<got>\d+), but expected (?P<wanted>\d+)",
      "a backward hook returns {got} gradients, and the module has {wanted} inputs with gradients{at}"),
 ) + alike(
@@ -157,8 +160,10 @@ _STEPS = alike(
      "the schedulers of SequentialLR are for different optimizers{at}"),
     (r"SparseAdam does not support dense gradients",
      "SparseAdam gets a parameter that is not a sparse embedding: use Adam for it{at}"),
-    (r"^outputs must be a Tensor or an iterable of Tensors", "GradScaler.scale() gets a number instead of the "
-                                                             "loss{at}"),
+) + alike(
+    "It multiplies the loss by the scale, and the result must have its graph: no item(), and no number of Python.",
+    (Fix("Give it the loss itself.", ("scaler.scale(loss).backward()",)),),
+    (r"^outputs must be a Tensor or an iterable of Tensors", "GradScaler.scale() gets a number, not the loss{at}"),
 )
 _FILES = alike(
     "The path is not that of a file of this kind.",
