@@ -75,13 +75,13 @@ _PRODUCT = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x256 and 5
          "the length of a generator is needed", "__len__"),
         ("n = len(data)", (), "TypeError: object of type 'Scans' has no len()", "the length of a Scans", "__len__"),
         # Shapes of a line without a framework.
-        ("x = x + self.conv(x)", (), _DIFFER, "two tensors have 8 and 16 elements in dimension 1, and must be equal "
-         "there (fit.py:7 in forward)", "residual connection"),
+        ("x = x + self.conv(x)", (), _DIFFER, "different sizes: 8 and 16 in dimension 1 (fit.py:7 in forward)",
+         "residual connection"),
         ("x[0] = y", (), "RuntimeError: The expanded size of the tensor (8) must match the existing size (5) at "
          "non-singleton dimension 0.  Target sizes: [8].  Tensor sizes: [5]",
          "a tensor of the shape [5] is put where the shape [8] is expected", "print(a.shape, b.shape)"),
         ("x = torch.cat([x, y], 1)", (), f"{_JOINED.format(17, 15)} tensor number 1 in the list.",
-         "cat() along dimension 1 gets tensors of 17 and 15 in another dimension", "F.interpolate"),
+         "tensors of different sizes are joined along dimension 1: 17 and 15 in another", "F.interpolate"),
         ("x = self.fc(x)", (MODULE, _LINEAR), _PRODUCT, "self.fc expects 512 input features, but got 256",
          "nn.Linear(256, 10)"),
         ("y = a @ b", (), _PRODUCT, "two matrices cannot be multiplied: 4x256 and 512x10", "transpose(-1, -2)"),

@@ -165,8 +165,8 @@ def _name_of_none(one: UncaughtException, code: str) -> str | None:
         if sides and (found["left"] == "NoneType") != (found["right"] == "NoneType"):
             return sides["left"] if found["left"] == "NoneType" else sides["right"]
         if found["left"] != "NoneType" and not sides:  # a call or a number on the left, and None on the right
-            names = re.findall(rf"[\w)\]] {op}=? ({NAME})(?![\w(\[.])", code)
-            return names[0] if len(names) == 1 else None
+            right = re.findall(rf"[\w)\]] {op}=? ({NAME})(?![\w(\[.])", code)
+            return f"{right[0]}" if len(right) == 1 else None
         return None
     if value := wrong_value(one):
         return value.removesuffix(" is None") if value.endswith(" is None") else None
@@ -333,11 +333,11 @@ def _as_typed(command: str) -> str:
 
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_tensor,
+    wrong_kind,
     refused_by_torch,
     python_error_in_torch,
     uncollated,
     ended_file,
-    wrong_kind,
     _key,
     wrong_call,
     given_twice,

@@ -69,7 +69,7 @@ _OF_ROWS = alike(
     (r"input size per channel: \((?P<got>[\d x]+)\)\. Kernel size: \((?P<size>[\d x]+)\)\. Kernel size can't be",
      "the input of {layer}, ({got}) with its padding, is smaller than the kernel ({size}){at}"),
     (r"Given input size: \((?P<got>[\dx]+)\)\. Calculated output size: \((?P<size>[-\dx]+)\)",
-     "{layer} would make ({size}) of an input of ({got}): nothing is left{at}"),
+     "the input of {layer}, ({got}), is smaller than the kernel: ({size}) would be left{at}"),
 ) + alike(
     "A layer does not convert its input. Images are bytes (unsigned char) until they are converted, a model in half "
     "precision needs half precision input, and what runs outside of autocast is not converted either.",
@@ -104,7 +104,7 @@ _OF_ROWS = alike(
           "nn.utils.rnn.pad_sequence(tensors, batch_first=True)")),),
     (r"Sizes of tensors must match except in dimension (?P<dim>\d+)\. Expected size (?P<one>\d+) but got size "
      r"(?P<other>\d+) for tensor number (?P<number>\d+)",
-     "cat() along dimension {dim} gets tensors of {one} and {other} in another dimension{at}"),
+     "tensors of different sizes are joined along dimension {dim}: {one} and {other} in another{at}"),
 ) + alike(
     "A size is computed from others, such as a length minus a window or a maximum, and came out below 0.",
     (Fix("Print what it is computed from, and skip or pad what is too short.", ("print(x.shape)", "max(0, n)")),),
@@ -136,7 +136,7 @@ def product_in_plain_script(groups: Mapping[str, str], raised: UncaughtException
             (Fix("Print both shapes, and transpose one.", ("print(a.shape, b.shape)", "a @ b.transpose(-1, -2)")),),
         )
     return Meaning(
-        f"{layer_of(raised)} expects {columns} input features, but got {rows}{at}",
+        f"{layer_of(raised).replace('the layer', 'a layer')} expects {columns} input features, but got {rows}{at}",
         f"The input is {groups['a']}x{rows}, the weight {columns}x{groups['d']}. The layer was made for another "
         f"size of "
         "its input: another image size before flatten(), another number of columns, a concatenation, or dimensions in "

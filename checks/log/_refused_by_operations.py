@@ -234,7 +234,8 @@ _ARGUMENTS = alike(
     "list or an array instead of a tensor, one tensor instead of several, or a name that the function does not have.",
     (Fix("Print the types of the arguments, and look at what the function takes.",
          ("print(type(x))", "help(torch.NAME)", "torch.as_tensor(values)")),),
-    (r"^(?P<call>[\w.]+)\(\) received an invalid combination of arguments - got \((?P<got>[^()]{0,120})\)",
+    (r"^(?P<call>[\w.]+)\(\) received an invalid combination of arguments - got "
+     r"\((?P<got>(?!(?:tuple|list|torch\.Size|Size|NoneType)\b)[^()]{0,120})\)",
      "{call}() does not take arguments of the types ({got}){at}"),
     (r"^(?P<call>\w+)\(\): argument '(?P<name>(?!size'|dtype')\w+)' (?:\(position \d+\) )?must be "
      r"(?P<wanted>(?!Tensor,)"

@@ -19,7 +19,7 @@ _AT = re.compile(
     r"at non-singleton dimension (?P<dim>\d+)(?:\.\s+Target sizes: (?P<target>\[[\d, ]*\])\.\s+"
     r"Tensor sizes: (?P<shape>\[[\d, ]*\]))?"
 )
-_ELSEWHERE = re.compile(r"torch/(?:distributed|optim|utils/checkpoint|nn/parallel|ao)/|(?i:normaliz)")
+_ELSEWHERE = re.compile(r"torch/(?:distributed|optim|utils/checkpoint|nn/parallel|ao)/|(?i:normaliz)|\b(?:mean|std)\b")
 _INNER = 3  # innermost frames, of which one names what the code does
 _LIMITS = frozenset({77, 256, 512, 514, 1024, 2048, 4096, 8192, 16384, 32768})  # usual maximum lengths of models
 
@@ -160,7 +160,7 @@ def _in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None
     if large - small <= 1 and dim > 1:  # feature maps whose size was rounded, which a case explains
         return None
     at = f" ({raised.place})" if raised.place else ""
-    title = f"two tensors have {groups['a']} and {groups['b']} elements in dimension {dim}, and must be equal there{at}"
+    title = f"two tensors have different sizes: {groups['a']} and {groups['b']} in dimension {dim}{at}"
     if found["target"]:
         title = f"a tensor of the shape {found['shape']} is put where the shape {found['target']} is expected{at}"
     code = f' The line is "{raised.own_code or raised.code}".' if raised.own_code or raised.code else ""
@@ -168,7 +168,8 @@ def _in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None
         title,
         "Sizes are compared from the last dimension to the first: each pair must be equal, or one of them 1. Usual "
         "reasons: (n) and (n, m), where the first lacks a dimension; a layer that changes channels or features in a "
-        "residual connection; a sequence longer than the positions or the mask; an output and a target of another "
+        "residual connection; a mask, labels or positions that were padded or cut to another length; an output "
+        "and a target of another "
         f"layout; a state that was made for a larger batch than the last one.{code}",
         (
             Fix("Print both shapes just before that line.", ("print(a.shape, b.shape)",)),
