@@ -71,7 +71,7 @@ _PLACES = (
            (Fix("Make a list of samples, or a Dataset of it.",
                 ("TensorDataset(data['x'], data['y'])", "list(zip(data['x'], data['y']))",
                  "df = df.reset_index(drop=True)")),)),
-    _Place(r"torch/utils/data/dataset\.py in __getitem", "IndexError", r"index out of range",
+    _Place(r"torch/utils/data/dataset\.py in (?:__getitem|<listcomp>)", "IndexError", r"index out of range",
            "an index of a Subset or a sampler is beyond the dataset{at}",
            "The indices were made for a larger dataset: before a filter, of another split, or of a file that was saved "
            "earlier.",
@@ -93,7 +93,7 @@ _PLACES = (
            "step() of an optimizer gets a {got} as its argument{at}",
            "Its only argument is a function that computes the loss again, which LBFGS needs.",
            (Fix("Leave it out.", ("loss.backward(); optimizer.step()",)),)),
-    _Place(r"torch/random\.py in manual_seed", "ValueError TypeError", r".",
+    _Place(r"torch/random\.py in _?manual_seed", "ValueError TypeError", r".",
            "a seed is not a whole number{at}", "It was read as text or is None.",
            (Fix("Convert it.", ("torch.manual_seed(int(seed))",)),)),
     _Place(r"torch/utils/checkpoint\.py in checkpoint_sequential", "ValueError", r"range\(\) arg 3 must not be zero",

@@ -92,7 +92,7 @@ _INDICES = alike(
      r"larger|smaller) than "
      r"self \[(?P<wanted>[\d, ]+)\]", "an index of the shape [{got}] is larger than the tensor [{wanted}] in dimension "
                                       "{dim}{at}"),
-    (r"Expected index \[(?P<got>[\d, ]+)\] to be (?:no larger|smaller) than self \[(?P<wanted>[\d, ]+)\] apart from "
+    (r"Expected index \[(?P<got>[\d, ]+)\] to be (?:no larger|smaller) than self \[(?P<wanted>[\d, ]+)\] apart\s+from "
      r"dimension (?P<dim>\d+)", "an index of the shape [{got}] does not fit the tensor [{wanted}] or the values{at}"),
     (r"(?P<call>\w+)\(\): Expected self\.dtype to be equal to src\.dtype",
      "{call}() writes values of one type into a tensor of another{at}"),
@@ -131,7 +131,9 @@ _TYPES = alike(
     (r"Integers to negative integer powers are not allowed", "integers get a negative power, which is no integer{at}"),
     (r"multinomial only supports floating-point dtypes for input, got: (?P<got>\w+)",
      "multinomial() gets weights of the type {got}{at}"),
-    (r"^(?P<one>\w+) did not match (?P<other>\w+)$", "two tensors of the types {one} and {other} are compared{at}"),
+    (r"^(?P<one>(?:Float|Double|Half|BFloat16|Long|Int|Short|Byte|Bool)) did not match "
+     r"(?P<other>(?:Float|Double|Half|BFloat16|Long|Int|Short|Byte|Bool))$",
+     "two tensors of the types {one} and {other} are compared{at}"),
 ) + alike(
     "torch does not convert Python lists, texts or None by itself in arithmetic and assignments.",
     (Fix("Make a tensor of it, and look for None.", ("torch.tensor(values)", "print(type(values))")),),
@@ -143,6 +145,10 @@ _TYPES = alike(
      "a {got} and a tensor are combined with +{at}"),
     (r"can't assign an? (?P<got>[\w.]+) to a torch\.(?P<kind>\w+)", "a {got} is written into a tensor{at}"),
     (r"^[Cc]ould not infer dtype of (?P<got>[\w.]+)", "torch.tensor() gets a {got}, which is no number{at}"),
+) + alike(
+    "Whole numbers of torch have 64 bits at most, with a sign: up to 9223372036854775807.",
+    (Fix("Use floating point numbers, or take the remainder of a hash.", ("float(value)", "value % 2**63")),),
+    (r"^Overflow when unpacking long", "a number is too large for int64{at}"),
 )
 _NUMBERS = alike(
     ".item(), float(), int(), range() and formats such as {{:.4f}} take one number. The tensor has one per sample or "
@@ -166,7 +172,6 @@ _EMPTY = alike(
     (r"quantile\(\) input tensor must be non-empty", "quantile() of a tensor without elements{at}"),
     (r"cannot perform reduction function (?P<call>\w+) on a? ?tensor with no elements",
      "{call}() of a tensor without elements{at}"),
-    (r"received an empty list of sequences", "pad_sequence() gets an empty list{at}"),
 )
 _LIMITS = alike(
     "The number comes from an option or a config, and does not fit the tensor at hand: fewer classes, a shorter "
