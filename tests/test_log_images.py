@@ -25,7 +25,7 @@ UNEVEN = "ValueError: setting an array element with a sequence. The requested ar
         ("x = (x - mean) / std", (), SIZES.format(a=4, b=3, at=0), "an image with an alpha channel", "convert('RGB')"),
         ("x = F.normalize(x, mean, std)", (), SIZES.format(a=3, b=4, at=1), "an alpha channel", "IMREAD_COLOR"),
         ("x = x + skip", (), SIZES.format(a=256, b=255, at=3), "differ by one element", "skip connection"),
-        ("loss = F.mse_loss(a, b)", (MSE,), SIZES.format(a=64, b=40, at=0), "cannot stretch either", "drop_last=True"),
+        ("loss = F.mse_loss(a, b)", (MSE,), SIZES.format(a=64, b=40, at=0), "64 and 40 in dim", "drop_last=True"),
         ("boxes = np.array([b.numpy() for b in found])", (), UNEVEN + "dimensions. The detected shape was (8,) + "
          "inhomogeneous part.", "arrays of different sizes was made into one array", "np.concatenate"),
         ("ck = torch.load('best.pt')", (LOAD,), "ModuleNotFoundError: No module named 'models.yolo'",

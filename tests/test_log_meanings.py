@@ -88,7 +88,7 @@ def explained(tmp_path: Path, text: str) -> tuple[str, str, str]:
         ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (16x4096 and 0x4096)", (SCRIPT, "torch"),
          "log_layer_input_size", "a weight is empty", "gather"),
         ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x1024 and 768x2)", (SCRIPT, "torch"),
-         "log_layer_input_size", "a layer expects 768 input features, but got 1024", "hidden_size"),
+         "log_layer_input_size", "a layer expects 768 input features, but got 1024", "nn.Linear(1024, 2)"),
         # Who called bitsandbytes.
         ("RuntimeError: CUDA error: an illegal memory access was encountered",
          (SCRIPT, "transformers", "accelerate", "torch", "bitsandbytes"), "log_illegal_memory_access",

@@ -73,7 +73,7 @@ WORKERS = (
             "y = fc(x)",
             (),
             "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
-            "two tensors have different dtypes",
+            "have the types Float and BFloat16",
             "autocast",
         ),
         (

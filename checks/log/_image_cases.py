@@ -68,7 +68,9 @@ SIZES_DIFFER = (
          "Usual reasons: the output and the target have another layout or size, a dimension is missing (unsqueeze), "
          "the last batch is smaller than a buffer made for a full one, or positions were made for another image size.",
          (_PRINT, Fix("If only the last batch is smaller, leave it out.", ("DataLoader(..., drop_last=True)",))),
-         'Traceback (most recent call last):\n  File "/w/fit.py", line 7, in main\n    loss = F.l1_loss(a, b)\n'
+         'Traceback (most recent call last):\n  File "/w/fit.py", line 7, in main\n    loss = criterion(a, b)\n'
+         '  File "/opt/env/lib/python3.11/site-packages/monai/losses/ds_loss.py", line 86, in get_loss\n'
+         "    return self.loss(input, target)\n"
          '  File "/opt/env/lib/python3.11/site-packages/torch/nn/functional.py", line 3365, in l1_loss\n'
          "    expanded_input, expanded_target = torch.broadcast_tensors(input, target)\n"
          "RuntimeError: The size of tensor a (64) must match the size of tensor b (40) at non-singleton dimension "

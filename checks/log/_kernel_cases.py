@@ -205,7 +205,7 @@ INDEXES = (
          "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\n"
          "IndexError: index out of range in self", "https://github.com/karpathy/nanoGPT/issues/470"),
     Case(_OF_EMBEDDING,
-         "a token id (or position) is larger than the embedding has rows",
+         "a token id or position has no row in the embedding: too large or negative",
          "The tokenizer has more tokens than the model (tokens added without resize_token_embeddings, another model's "
          "tokenizer), a placeholder such as -100 or an image token is among the ids, or the sequence is longer than "
          "the position embedding. If ids are right, their tensor was reused or moved to the wrong GPU before it "

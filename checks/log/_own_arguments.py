@@ -30,6 +30,8 @@ _COMBINATION = re.compile(r"(?P<call>\w+)\(\) received an invalid combination of
 _SIZES = re.compile(r"\* \(tuple of ints (?:size|shape)\b")
 _SIZE_TYPES = frozenset({"tuple", "list", "torch.Size", "Size"})
 
+_OF_LSTM = re.compile(r"torch/nn/modules/rnn\.py in (?:forward|check_forward_args)$")
+
 
 def path_that_is_none(one: UncaughtException) -> str | None:
     """Return the only name that the script's line passes as a path, if the message says that the path is None."""
@@ -75,10 +77,22 @@ def not_a_size(one: UncaughtException) -> Meaning | None:
 _SUBSCRIPT = re.compile(rf"(?P<of>{PLAIN})\[(?P<index>[^\[\],]*(?:\[[^\[\]]*\][^\[\],]*)?)(?:,[^\[\]]*)?\]")
 
 
+def _one_state(groups: Mapping[str, str], raised: UncaughtException | None) -> OfRow | None:
+    """Explain an LSTM that gets one tensor as its state: it reads the second item of a pair."""
+    if raised is None or groups["index"] != "1" or not _OF_LSTM.search(raised.frames[-1] if raised.frames else ""):
+        return None
+    return OfRow(
+        f"an LSTM gets one tensor as its state, and takes two: (h, c) ({raised.place})",
+        "nn.GRU and nn.RNN have one state, nn.LSTM a pair of the hidden state and the cell state. It takes the second "
+        "item of what it gets, and a tensor for one layer has one item.",
+        (Fix("Give it both, in one tuple.", ("c0 = torch.zeros_like(h0)", "out, (h, c) = lstm(x, (h0, c0))")),),
+    )
+
+
 def index_of_array(groups: Mapping[str, str], raised: UncaughtException | None) -> OfRow | None:
     """Explain an index that is too large for an array of numpy, whose message says "axis"; None for a tensor."""
     if groups["kind"] != "axis":
-        return None
+        return _one_state(groups, raised)
     index, size = groups["index"], f"{int(groups['size']):,}"
     code = (raised.code if raised and raised.packages[-1:] == ("",) else raised.own_code if raised else "") or ""
     found = {(match["of"], match["index"].strip()) for match in _SUBSCRIPT.finditer(code)}

@@ -12,10 +12,12 @@ from ._own_objects import Meaning
 
 _READS = re.compile(r"\b\w*(?:remote|conn|connection|pipe|parent|child|sock)\w*\.recv(?:_bytes)?\(|\._recv\(")
 
+_OF_FILE = re.compile(r"torch/serialization\.py in |torch/_weights_only_unpickler\.py in ")
+
 
 def other_end_gone(one: UncaughtException) -> Meaning | None:
     """Explain the end of a pipe: multiprocessing raises EOFError without a message if the other process ended."""
-    if short_name(one.type) != "EOFError" or one.message:
+    if short_name(one.type) != "EOFError" or one.message or _OF_FILE.search(" ".join(one.frames)):
         return None
     if (one.code or "").strip() != "raise EOFError" and not _READS.search(one.own_code or one.code or ""):
         return None

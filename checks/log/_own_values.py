@@ -24,11 +24,14 @@ from ._own_calls import given_twice, not_pickled
 from ._own_checks import endless_recursion, stopped_by_itself
 from ._own_objects import NAME, PLAIN, Meaning, file_of, lacks, other_type, too_short
 from ._own_processes import other_end_gone
+from ._python_errors_in_torch import python_error_in_torch
 from ._refused_by_programs import refused_by_program
+from ._refused_by_torch import refused_by_torch
 from ._refused_inputs import refused_input
 from ._refused_tensors import refused_tensor
 from ._table_keys import computed_key, other_literal
 from ._tokenizer_files import without_file
+from ._uncollated_samples import ended_file, uncollated
 from ._wrong_calls import call_that_does_not_fit, wrong_call
 from ._wrong_kinds import wrong_kind
 
@@ -163,6 +166,9 @@ def _name_of_none(one: UncaughtException, code: str) -> str | None:
         sides = re.search(rf"(?P<left>{NAME}) {op}=? (?P<right>{NAME})", code)
         if sides and (found["left"] == "NoneType") != (found["right"] == "NoneType"):
             return sides["left"] if found["left"] == "NoneType" else sides["right"]
+        if found["left"] != "NoneType" and not sides:  # a call or a number on the left, and None on the right
+            right = re.findall(rf"[\w)\]] {op}=? ({NAME})(?![\w(\[.])", code)
+            return f"{right[0]}" if len(right) == 1 else None
         return None
     if value := wrong_value(one):
         return value.removesuffix(" is None") if value.endswith(" is None") else None
@@ -171,6 +177,7 @@ def _name_of_none(one: UncaughtException, code: str) -> str | None:
         ("object is not callable", rf"({PLAIN})\("),
         ("object is not iterable", rf"\bin ({NAME})|\*({NAME})|\b(?:list|tuple|set|sorted|enumerate|zip)\(({NAME})"),
         ("is not iterable", rf"\bin ({NAME})"),
+        ("has no len()", rf"\blen\(({NAME})\)"),
     ):
         if message in one.message:
             names = {
@@ -335,6 +342,10 @@ def _as_typed(command: str) -> str:
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_tensor,
     wrong_kind,
+    refused_by_torch,
+    python_error_in_torch,
+    uncollated,
+    ended_file,
     _key,
     wrong_call,
     given_twice,

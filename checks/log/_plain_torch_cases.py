@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import ends_within, every, never, said, shown, source_line, within
+from ._circumstances import either, ends_within, every, never, own_line, said, shown, source_line, within
 
 # fmt: off
 _OF_PACKAGES = within(r"^(?:transformers|accelerate|peft|trl|deepspeed|lightning|pytorch_lightning|bitsandbytes|unsloth"
@@ -26,7 +26,8 @@ NO_GRADIENT = (
          _BACKWARD, "https://docs.pytorch.org/docs/stable/notes/autograd.html"),
 )
 INTEGERS = (
-    Case(every(source_line(r"requires_grad(?:_\(| ?= ?True)|\bParameter\("), never(_OF_PACKAGES),
+    Case(every(either(source_line(r"requires_grad(?:_\(| ?= ?True)|\bParameter\("), own_line(r"\bParameter\(")),
+               never(_OF_PACKAGES),
                never(source_line(r"\b(?:p|param|params|parameter|weight|v)\.requires_grad"))),
          "gradients are requested for a tensor of integers",
          "Only floating point numbers have gradients. torch.tensor([1, 2]) and torch.arange() make integers, and so "

@@ -15,10 +15,16 @@ from mgpu.snapshot import UncaughtException
 from ._messages import short_name
 from ._own_objects import Meaning
 
+_MEMBER = re.compile(r"\b(?P<of>self(?:\.\w+)+(?:\[\w+\])?)\(")
+_OF_LAYER = re.compile(r"torch/nn/modules/(?!module\.py)\w+\.py in forward$")
+
 
 @dataclass(frozen=True)
 class Refusal:
-    """What one message means. Title and why are templates: the pattern's groups, and {at}, the place in brackets."""
+    """What one message means. Title and why are templates of the pattern's groups.
+
+    Beside these: {at}, the place in brackets, and {layer}, which layer the script's line calls.
+    """
 
     types: str  # names of exceptions, without their module
     pattern: str
@@ -36,7 +42,18 @@ class Refusal:
             return None
         groups = {name: value or "" for name, value in found.groupdict().items()}
         groups["at"] = f" ({one.place})" if one.place else ""
+        groups["layer"] = layer_of(one)
         return Meaning(self.title.format(**groups), self.why.format(**groups), self.fixes, self.of_code)
+
+
+def layer_of(one: UncaughtException) -> str:
+    """Return the layer that refused its input, as the script's line names it, if it calls only one."""
+    names = {match["of"] for match in _MEMBER.finditer(one.own_code or "")}
+    layers = [frame for frame in one.frames if _OF_LAYER.search(frame)]
+    if len(names) != 1 or not layers:
+        return "the layer"
+    within = len(layers) > 1 or "/container.py" in layers[0]  # what the script calls has layers of its own
+    return f"a layer in {names.pop()}" if within else names.pop()
 
 
 # fmt: off
@@ -84,7 +101,7 @@ _OF_LAYERS = (
              Fix("Or give them a length of 1.", ("lengths.clamp(min=1)",)))),
     Refusal("RuntimeError ValueError AssertionError",
             r"input must have (?P<wanted>\d) dimensions, got (?P<got>\d)|"
-            r"Expected input to be (?P<either>2-?D or 3-?D),? (?:but received|got) (?P<other>\d)-?D",
+            r"Expected input to be (?P<either>[12]-?D or [23]-?D),? (?:but received|got) (?P<other>\d)-?D",
             "a recurrent layer got a tensor of {got}{other} dimensions, and takes {wanted}{either}{at}",
             "Its input is (length, batch, features), or (batch, length, features) with batch_first=True. Something "
             "before it removed a dimension (squeeze, an index, mean), or kept too many (images, windows of windows).",

@@ -18,6 +18,7 @@ from ._messages import short_name
 from ._own_objects import NAME, PLAIN, Meaning
 
 _SUBSCRIPT = re.compile(rf"(?<![\w.])(?P<of>{PLAIN})\[[^\[\]]*,[^\[\]]*\]")
+_TEXT_KEY = re.compile(rf"(?<![\w.])(?P<of>{PLAIN})\[(?P<key>'\w+'|\"\w+\")\]")
 _STACKED = re.compile(
     rf"\b(?:np|numpy|torch|jnp)\.(?:stack|concatenate|vstack|hstack|cat)\(\[?\*?(?P<of>{NAME})(?=[,)\]])"
 )
@@ -129,8 +130,24 @@ def _singular(found: re.Match[str], one: UncaughtException) -> Meaning:
     )
 
 
+def _key_of_tensor(name: str, key: str, one: UncaughtException) -> Meaning:
+    return Meaning(
+        f"{name} is a tensor, and {one.place or 'the script'} reads its key {key} as if it were a dict",
+        "torch takes a text as several indices, so its message is about these. A collate function or a dataset returns "
+        "a tensor or a tuple where the code expects a dict, or the dict was unpacked before.",
+        (
+            Fix("Print what it is, and use it as such.", (python("print(type({:dotted}))", name),)),
+            Fix("Or return a dict where the batch is made.", ("return {'ids': ids, 'labels': labels}",)),
+        ),
+    )
+
+
 def _too_many_indices(found: re.Match[str], one: UncaughtException) -> Meaning:
     have = found["have"] or found["have2"]
+    if keys := {(match["of"], match["key"]) for match in _TEXT_KEY.finditer(_own_code(one))}:
+        name, key = sorted(keys)[0]
+        if len(keys) == 1 and found["have"]:
+            return _key_of_tensor(name, key, one)
     name = _only(_SUBSCRIPT, _own_code(one))
     asked = f"{found['asked']} indices" if found["asked"] else "more indices than that"
     number = "1 dimension" if have == "1" else f"{have} dimensions"

@@ -12,6 +12,8 @@ from mgpu.snapshot import UncaughtException
 
 _LISTS = re.compile(r"(Missing|Unexpected) key\(s\) in state_dict:")
 _NAME = re.compile(r"['\"](?P<name>[\w.-]+)['\"]")
+# Usual names of the weights in a checkpoint with other entries.
+_ENTRIES = ("model", "state_dict", "model_state_dict", "model_state", "net", "weights", "params", "ema")
 _NUMBERS = re.compile(r"\.\d+(?=\.|$)")
 # What wrappers, adapters, quantized layers and other releases add: cases of the row explain these.
 _OF_CASES = re.compile(
@@ -56,10 +58,28 @@ def names_of_both(groups: Mapping[str, str], raised: UncaughtException | None) -
         return None
     model = groups["model"]
     if missing and left:
+        if whole := _whole_checkpoint(left, model):
+            return whole
         return (
             _of_prefix(missing, left, model) or _of_container(missing, left, model) or _of_roots(missing, left, model)
         )
     return _one_sided(missing, left, model)
+
+
+def _whole_checkpoint(left: list[str], model: str) -> Meaning | None:
+    """Explain a checkpoint whose own keys are taken for those of weights: the weights are under one of them."""
+    keys = [name for name in left if name in _ENTRIES]
+    if not keys or any("." in name for name in left):
+        return None
+    return Meaning(
+        f"the whole checkpoint is given to {model}, and its weights are under the key '{keys[0]}'",
+        f"A checkpoint is a dict with several entries, here {', '.join(left[:6])}. load_state_dict() takes the weights "
+        "alone.",
+        (
+            Fix("Load that entry.", (python("model.load_state_dict(checkpoint['{:name}'])", keys[0]),)),
+            Fix("Print the keys if there are several candidates.", ("print(checkpoint.keys())",)),
+        ),
+    )
 
 
 def _of_prefix(missing: list[str], left: list[str], model: str) -> Meaning | None:

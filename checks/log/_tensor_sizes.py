@@ -15,6 +15,11 @@ _LARGEST_SPLIT = 64  # ranks that share one sequence
 _SMALLEST_SHARD = 10_000  # elements of a sharded parameter
 _OPTIMIZER = re.compile(r"(?:^|/)torch/optim/|optim\w*\.py in step$|in (?:_?fused_)?adam\w*$")
 _LOADS = re.compile(r"load|state_dict|resum|restore|checkpoint(?!\.py in (?:forward|backward|checkpoint|_?recompute))")
+_AT = re.compile(
+    r"at non-singleton dimension (?P<dim>\d+)(?:\.\s+Target sizes: (?P<target>\[[\d, ]*\])\.\s+"
+    r"Tensor sizes: (?P<shape>\[[\d, ]*\]))?"
+)
+_ELSEWHERE = re.compile(r"torch/(?:distributed|optim|utils/checkpoint|nn/parallel|ao)/|(?i:normaliz)|\b(?:mean|std)\b")
 _INNER = 3  # innermost frames, of which one names what the code does
 _LIMITS = frozenset({77, 256, 512, 514, 1024, 2048, 4096, 8192, 16384, 32768})  # usual maximum lengths of models
 
@@ -59,7 +64,7 @@ def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -
     if resumed := _of_other_ranks(groups, raised) or _of_other_parameters(groups, raised):
         return resumed
     if raised is None or not _LOADS.search(" ".join((raised.place or "", *raised.frames[-_INNER:]))):
-        return _too_long(groups) or _of_rows(groups, raised)
+        return _too_long(groups) or _of_rows(groups, raised) or _in_plain_script(groups, raised)
     return Meaning(
         f"the checkpoint does not fit the model: a tensor has {groups['a']} elements in one and {groups['b']} in the "
         "other",
@@ -139,6 +144,45 @@ def _of_whole_gradient(small: int, large: int, times: int) -> Meaning:
             Fix("If a trainer does that itself, it does not support FSDP in this release: use DDP or ZeRO-2 with it."),
             Fix("If it was resumed: use the number of ranks that wrote the checkpoint."),
         ),
+    )
+
+
+def _in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain sizes in a line of a script without a framework; None if its frames or sizes are those of images."""
+    if raised is None or not raised.frames or {*raised.packages} - {"", "torch"}:
+        return None
+    seen = " ".join((*raised.frames, raised.code or "", raised.own_code or ""))
+    found = _AT.search(raised.message)
+    if found is None or _ELSEWHERE.search(seen):
+        return None
+    small, large = sorted((int(groups["a"]), int(groups["b"])))
+    dim = int(found["dim"])
+    if large - small <= 1 and dim > 1:  # feature maps whose size was rounded, which a case explains
+        return None
+    at = f" ({raised.place})" if raised.place else ""
+    title = f"two tensors have different sizes: {groups['a']} and {groups['b']} in dimension {dim}{at}"
+    if found["target"]:
+        title = f"a tensor of the shape {found['shape']} is put where the shape {found['target']} is expected{at}"
+    code = f' The line is "{raised.own_code or raised.code}".' if raised.own_code or raised.code else ""
+    return Meaning(
+        title,
+        "Sizes are compared from the last dimension to the first: each pair must be equal, or one of them 1. Usual "
+        "reasons: (n) and (n, m), where the first lacks a dimension; a layer that changes channels or features in a "
+        "residual connection; a mask, labels or positions that were padded or cut to another length; an output "
+        "and a target of another "
+        f"layout; a state that was made for a larger batch than the last one.{code}",
+        (
+            Fix("Print both shapes just before that line.", ("print(a.shape, b.shape)",)),
+            Fix(
+                "Give one of them the size of the other where it is made, or add the missing dimension.",
+                (
+                    "a.unsqueeze(1)  # (n) with (n, m)",
+                    "x = self.project(x) + self.conv(x)  # a 1x1 convolution or a linear layer",
+                    "DataLoader(..., drop_last=True)  # if only the last batch differs",
+                ),
+            ),
+        ),
+        complete=True,
     )
 
 

@@ -152,6 +152,8 @@ def _text_as_number(one: UncaughtException) -> Meaning | None:
         parts = [part.strip() for part in call["arguments"].split(",")]
         at = int(size["position"]) - 1
         name = parts[at] if at < len(parts) and re.fullmatch(PLAIN, parts[at]) else None
+    if size and (name is None or size["got"] != "str"):
+        return None  # a float, or in a layer: the table of torch's modules has it
     kind = "text" if joined or (size and size["got"] == "str") else (size["got"] if size else "text")
     used = "adds a number to it" if joined else "uses it as a number"
     return Meaning(

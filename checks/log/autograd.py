@@ -6,6 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import either, passed, said
+from ._plain_script_cases import in_plain_script
 
 _AUTOGRAD = "https://docs.pytorch.org/docs/stable/notes/autograd.html"
 _CHECKPOINT = "https://github.com/pytorch/pytorch/blob/main/torch/utils/checkpoint.py"
@@ -173,7 +174,7 @@ ROWS = (
             ("self.register_buffer('position_ids', ids.expand((1, -1)).clone())",
              "DistributedDataParallel(model, broadcast_buffers=False)",
              "DistributedDataParallelKwargs(broadcast_buffers=False)  # with accelerate")),
-        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.expand.html"),
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.expand.html", explain=in_plain_script),
     Row("log_ddp_gradients_detached", "root", "script",
         r"Can't detach views in-place\. Use detach\(\) instead\. If you",
         ("RuntimeError: Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel "

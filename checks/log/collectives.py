@@ -6,6 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import message, passed
+from ._plain_script_cases import in_plain_script
 
 _C10D = "https://github.com/pytorch/pytorch/blob/main/torch/distributed/distributed_c10d.py"
 _DIST = "https://docs.pytorch.org/docs/stable/distributed.html"
@@ -202,7 +203,7 @@ ROWS = (
         "a tensor of an impossible size was requested: a size is negative or garbage",
         "A size was computed wrongly or overflowed, or was received from another rank and is not what was sent.",
         Fix("Print the sizes on every rank before that line.", ("print(rank, sizes)", _SCRIPT)), _DIST,
-        cases=(_SIZE_OF_OBJECTS,)),
+        cases=(_SIZE_OF_OBJECTS,), explain=in_plain_script),
     Row("log_rank_zero_left_barrier", "secondary", "timeout",
         r"successfully reached monitoredBarrier, but received errors while waiting|"
         r"Rank \d+ timed out in monitoredBarrier after",

@@ -10,6 +10,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from ._circumstances import said
+from ._plain_script_cases import in_plain_script
 
 _FSDP2 = "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
 _FSDP = "https://docs.pytorch.org/docs/stable/fsdp.html"
@@ -318,7 +319,7 @@ ROWS = (
         "least as many microbatches as stages. The last batch, or sequences of variable length, differ.",
         Fix("Use batches of one shape (drop_last, padding to a fixed length) and enough microbatches.",
             ("DataLoader(..., drop_last=True)",)), "https://docs.pytorch.org/docs/stable/distributed.pipelining.html",
-        cases=(_TOO_FEW_MICROBATCHES,)),
+        cases=(_TOO_FEW_MICROBATCHES,), explain=in_plain_script),
     Row("log_no_accelerator_for_fsdp", "root", "launcher",
         r"FSDP (?:needs a non-CPU accelerator device|does not support CPU only execution)",
         ("RuntimeError: FSDP needs a non-CPU accelerator device, but no accelerator device is detected.",),

@@ -10,6 +10,7 @@ from mgpu.snapshot import UncaughtException
 
 from . import _checkpoint_cases, _device_cases, _flat_shards, _loading_cases
 from ._image_cases import SIZES_DIFFER
+from ._plain_script_cases import in_plain_script
 from ._sizes import sizes
 from ._state_keys import names_of_both
 from ._tensor_sizes import explain_sizes
@@ -197,7 +198,8 @@ ROWS = (
               "accelerate launch --fsdp_transformer_layer_cls_to_wrap LAYER_CLASS ...")),
          Fix("Gather weights before saving.",
              ("accelerator.get_state_dict(model)", "python zero_to_fp32.py CHECKPOINT OUTPUT"))),
-        "https://deepspeed.readthedocs.io/en/latest/zero3.html", cases=_loading_cases.EMPTY_WEIGHTS),
+        "https://deepspeed.readthedocs.io/en/latest/zero3.html", cases=_loading_cases.EMPTY_WEIGHTS,
+        explain=in_plain_script),
     Row("log_optimizer_state_does_not_fit", "root", "script",
         r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of parameter)",
         ("ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group",

@@ -12,6 +12,7 @@ from . import _plain_torch_cases
 from ._channels import explain_channels
 from ._image_cases import ARRAYS_DIFFER
 from ._own_arguments import index_of_array
+from ._plain_script_cases import in_plain_script, joined_in_plain_script, product_in_plain_script
 from ._sizes import sizes
 from ._system_cases import ODD_SIZE, PAIR_OF_RESET
 
@@ -47,7 +48,7 @@ def _matrices(groups: Mapping[str, str], raised: UncaughtException | None) -> Me
                 ),
             ),
         )
-    return None
+    return product_in_plain_script(groups, raised)
 
 
 def _adapter(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
@@ -160,7 +161,7 @@ ROWS = (
         "With one label (num_labels=1) or multi-label classification, models compute a regression or binary loss, "
         "which needs float labels.",
         Fix("Convert the labels, or set the number of classes.",
-            ("labels = labels.float()", "from_pretrained(..., num_labels=2)")), _LOSS),
+            ("labels = labels.float()", "from_pretrained(..., num_labels=2)")), _LOSS, explain=in_plain_script),
     Row("log_not_a_single_value", "root", "script",
         r"Boolean value of Tensor with more than one value is ambiguous|"
         r"only one element tensors can be converted to Python scalars|"
@@ -171,7 +172,7 @@ ROWS = (
         "a tensor with several values is used as a single one",
         "gather() and nn.DataParallel return one value per GPU where one process returns one. item(), float() and `if` "
         "need one.",
-        Fix("Reduce it first.", ("accelerator.gather(loss).mean().item()",)), _TENSOR),
+        Fix("Reduce it first.", ("accelerator.gather(loss).mean().item()",)), _TENSOR, explain=in_plain_script),
     Row("log_tensor_not_contiguous", "root", "script",
         r"Error: (?:\w+ )?[Tt]ensors must be contiguous|trying to save a non contiguous tensor",
         ("RuntimeError: Tensors must be contiguous", "ValueError: Tensors must be contiguous",
@@ -229,7 +230,8 @@ ROWS = (
         "or patches the mask was written for another transformers release.",
         (Fix("Turn off the cache.", ("model.config.use_cache = False",)),
          Fix("Install the transformers that the code was tested with.", ("pip show transformers", "pip check"))),
-        "https://github.com/huggingface/transformers/blob/main/src/transformers/masking_utils.py"),
+        "https://github.com/huggingface/transformers/blob/main/src/transformers/masking_utils.py",
+        explain=in_plain_script),
     Row("log_sequence_bounds_wrong", "root", "script",
         r"cu_seqlens_[qk] must have shape|RuntimeError: batch size must be positive$",
         ("RuntimeError: cu_seqlens_q must have shape (batch_size + 1)", "RuntimeError: cu_seqlens_k must have shape "
@@ -262,7 +264,7 @@ ROWS = (
         (Fix("Pad to one length before joining.", ("accelerator.pad_across_processes(tensor, dim=1)",
                                                    "torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)")),
          _SHAPES), "https://pytorch.org/docs/stable/generated/torch.cat.html",
-        because_of=("log_batches_of_different_size",), cases=(ODD_SIZE,)),
+        because_of=("log_batches_of_different_size",), cases=(ODD_SIZE,), explain=joined_in_plain_script),
     Row("log_tensor_to_numpy", "root", "script",
         r"can't convert (?:cuda:\d+|cuda) device type tensor to numpy|"
         r"Can't call numpy\(\) on Tensor that requires grad|Got unsupported ScalarType \w",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from ._plain_script_cases import in_plain_script
+
 _TORCHVISION = "https://github.com/pytorch/vision#installation"
 _MMCV = "https://mmcv.readthedocs.io/en/latest/get_started/installation.html"
 _ULTRALYTICS = "https://docs.ultralytics.com/datasets/detect/"
@@ -147,7 +149,7 @@ ROWS = (
         "(32 x 32 for a model of 224 x 224), or the dimensions are in another order, so that channels count as width.",
         Fix("Print the shape, and resize the images, or use fewer layers with a stride.",
             ("print(x.shape)  # N, C, H, W", "transforms.Resize((224, 224))")),
-        "https://docs.pytorch.org/docs/stable/generated/torch.nn.Conv2d.html"),
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.Conv2d.html", explain=in_plain_script),
     Row("log_yolo_images_missing", "root", "script",
         r"images not found .{0,6}missing paths? ['\"]?(?P<path>[^'\"]+)['\"]?",
         ("FileNotFoundError: Dataset 'data.yaml' images not found \u26a0\ufe0f, missing path "

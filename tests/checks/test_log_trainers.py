@@ -94,7 +94,7 @@ HEADS = (
         (
             'Traceback (most recent call last):\n  File "/home/ada/train.py", line 7, in run\n    a = 8 * args.gpus\n'
             "TypeError: unsupported operand type(s) for *: 'int' and 'NoneType'\n",
-            "train.py:7 in run raised TypeError",
+            "args.gpus is None (train.py:7 in run)",
             "",
         ),
         (

@@ -1,0 +1,57 @@
+"""What does torch refuse in a script of the user's own? The tables by layer, operation, training and module.
+
+Texts for `exceptions.py`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Fix
+from mgpu.snapshot import UncaughtException
+
+from ._messages import short_name
+from ._own_objects import Meaning
+from ._refused_by_layers import OF_LAYERS
+from ._refused_by_modules import OF_MODULES
+from ._refused_by_operations import OF_OPERATIONS
+from ._refused_by_training import OF_TRAINING
+
+_ALL = (*OF_LAYERS, *OF_OPERATIONS, *OF_TRAINING, *OF_MODULES)
+_NO_SUCH_DIMENSION = re.compile(
+    r"Dimension out of range \(expected to be in range of \[(?P<low>-?\d+), (?P<high>-?\d+)\], but got (?P<dim>-?\d+)\)"
+)
+
+_ADDS_ONE = re.compile(r"\b(?:unsqueeze_?|stack)\(")
+
+
+def _dimension(one: UncaughtException) -> Meaning | None:
+    """Explain a dimension that a tensor does not have, by the range that torch accepts."""
+    found = _NO_SUCH_DIMENSION.search(one.message)
+    if short_name(one.type) != "IndexError" or found is None:
+        return None
+    at = f" ({one.place})" if one.place else ""
+    adds = bool(_ADDS_ONE.search(f"{one.code} {one.own_code}"))
+    has = -int(found["low"]) - adds
+    count = f"{has} dimension{'' if has == 1 else 's'}"
+    what = "a new dimension is put at" if adds else "an operation uses"
+    return Meaning(
+        f"{what} {'' if adds else 'dimension '}{found['dim']} of a tensor that has {count}{at}",
+        f"Counted from 0, {found['low']} to {found['high']} is possible. A batch or channel dimension "
+        "is missing (one sample, squeeze(), an index, a mean), or the line was written for other data.",
+        (
+            Fix("Print the shape just before that line.", ("print(x.shape)",)),
+            Fix(
+                "Add the dimension, or count from the end.",
+                ("x = x.unsqueeze(0)", "x.squeeze(-1)  # not squeeze()", "x.softmax(dim=-1)"),
+            ),
+        ),
+    )
+
+
+def refused_by_torch(one: UncaughtException) -> Meaning | None:
+    """Return what a message of torch says of the script's call; None if no entry has it."""
+    if meant := _dimension(one):
+        return meant
+    text = "\n".join(filter(None, (one.message, one.more)))
+    return next((meant for known in _ALL if (meant := known.read(one, text))), None)
