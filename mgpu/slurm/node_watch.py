@@ -219,7 +219,7 @@ def main() -> None:
 
 
 def _watch_as_child(node: Node, parent: int) -> NoReturn:
-    """Watch until SIGTERM, or until the parent was killed: nobody would stop this process, and Slurm starts another."""
+    """Watch until SIGTERM, or until the parent was killed: no one would stop this process, and Slurm starts another."""
     code = 1
     try:
         signal.signal(signal.SIGTERM, _end)
