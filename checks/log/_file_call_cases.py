@@ -28,7 +28,8 @@ LINK_EXISTS = Case(
     "a link that the run makes exists already",
     "A link cannot be made over a file or link of its name, also if that points to nothing. It is from an earlier save "
     "or run, or another rank made it a moment ago.",
-    (Fix("Make it under a temporary name, and rename it: that replaces the old one in a single step.",
+    (Fix("If the old one is a link, too: make the new one under a temporary name, and rename it. That replaces the "
+         "link in a single step.",
          ("os.symlink(target, link + '.tmp')", "os.replace(link + '.tmp', link)")),
      Fix("With several ranks, let one rank do it.", ("if rank == 0: ...",))),
     _SCRIPT.format(line="os.symlink('step_100', 'out/last')") +
@@ -46,7 +47,7 @@ COPIED_OVER = Case(
     own_line(r"\bcopytree\("),
     "the folder that shutil.copytree should create exists already",
     "It is from an earlier run, or another rank copies to the same place.",
-    (Fix("Copy into a new folder, or let one rank copy into the one that is there.",
+    (Fix("Copy into a new folder. dirs_exist_ok=True overwrites files of the same name in the one that is there.",
          ("shutil.copytree(a, b, dirs_exist_ok=True)", "if rank == 0: ...")),),
     _SCRIPT.format(line="shutil.copytree('src', 'out/src')") + "FileExistsError: [Errno 17] File exists: 'out/src'",
     "https://docs.python.org/3/library/shutil.html#shutil.copytree")

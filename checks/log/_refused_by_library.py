@@ -179,7 +179,7 @@ _OF_FORMATS = (
     Refusal("IntegrityError", r"^(?P<what>\w+(?: \w+)*) constraint failed: (?P<name>\S+)", "the database refuses a "
             "row: "
             "{what} {name}{at}", "The same row was written before: by an earlier run, or by another rank.",
-            (Fix("Let one rank write, and replace what is there.", ("INSERT OR REPLACE INTO ...",)),)),
+            (Fix("Let one rank write, and keep what is there.", ("INSERT OR IGNORE INTO ...",)),)),
     Refusal("ValueError URLError MissingSchema InvalidSchema", r"unknown url type: '?(?P<url>[^'>]+)|Invalid URL '?"
             r"(?P<other>[^']*)'?: No sch|No connection adapters were found for '?(?P<third>[^']+)",
             "this is no address that the library can load: {url}{other}{third}{at}",
@@ -199,8 +199,8 @@ _OF_HDF5 = (
             (Fix("Check it, and who has it open.", ("ls -la FILE", "h5ls FILE", "fuser -v FILE")),)),
     Refusal("ValueError", r"Unable to (?:synchronously )?create \w+ \(name already exists\)",
             "the HDF5 file already has something of this name{at}", "It was opened to append, and an earlier run or "
-            "step wrote the same name.", (Fix("Write under another name, or replace the content.",
-                                              ("f['loss'][...] = values",)),)),
+            "step wrote the same name.", (Fix("Write under a name of its own for each run.",
+                                              ("f.create_dataset(f'loss_{run}', data=values)",)),)),
 )
 _OF_WORK = (
     Refusal("RuntimeError", r"^(?P<what>dictionary|Set|deque|OrderedDict) (?:changed size|keys changed|mutated) during "
