@@ -123,14 +123,28 @@ def test_a_key_that_the_script_raises_itself_is_no_reason(tmp_path: Path) -> Non
     ("code", "error"),
     [
         ("call()", "KeyError: 'mask'"),
-        ("x = a[i][j]", "IndexError: list index out of range"),
-        ("n = a // b // c", "TypeError: unsupported operand type(s) for //: 'NoneType' and 'NoneType'"),
         ("run()", "ValueError: something of mine"),
         ("raise error", "ValueError: something of another"),
     ],
 )
 def test_a_line_that_does_not_show_it_is_only_quoted(code: str, error: str, tmp_path: Path) -> None:
     assert "fit.py:7 in main raised" in explained(tmp_path, f"{frames((SCRIPT, 'main', code))}{error}\n")[1]
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "title"),
+    [
+        ("x = a[i][j]", "IndexError: list index out of range", "a list has fewer items than the line reads"),
+        (
+            "n = a // b // c",
+            "TypeError: unsupported operand type(s) for //: 'NoneType' and 'NoneType'",
+            "the line computes // of a NoneType and a NoneType, which Python does not know",
+        ),
+    ],
+)
+def test_a_line_with_several_values_names_none_of_them(code: str, error: str, title: str, tmp_path: Path) -> None:
+    found = explained(tmp_path, f"{frames((SCRIPT, 'main', code))}{error}\n")[1]
+    assert found == f"{title} (fit.py:7 in main)"
 
 
 def test_parameters_of_a_copy_of_data_parallel(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
          '  File "<unknown>", line 1\n    foo bar\n        ^\nSyntaxError: invalid syntax',
          "a text that the program reads as Python code is not valid Python", "json.loads"),
         ("a = a.reshape(3, 4)", (), "ValueError: cannot reshape array of size 10 into shape (3,4)",
-         "an array of 10 values cannot take the shape 3,4", "-1"),
+         "an array of 10 values cannot take the shape (3,4)", "-1"),
     ],
 )
 def test_what_layers_tables_and_python_refuse(

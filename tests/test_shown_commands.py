@@ -323,7 +323,13 @@ TABLES = {"commands", "command", "stopgap"}
 # A template that a function is handed by checks; what these hand it is looked at as the commands of a Fix are.
 HANDED = {("_ways.py", "line"), ("_families.py", "lines")}
 # Function: the places of its commands.
-HANDING = {"Fix": slice(1, 2), "commands": slice(None), "look_at": slice(2, None), "judged": slice(3, None)}
+HANDING = {
+    "Fix": slice(1, 2),
+    "Look": slice(1, 2),
+    "commands": slice(None),
+    "look_at": slice(2, None),
+    "judged": slice(3, None),
+}
 
 
 class Module:

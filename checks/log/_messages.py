@@ -163,7 +163,7 @@ def _missing(one: UncaughtException) -> str:
         return f" {value}. Look where it is set: where it is created, and where a checkpoint restores it."
     if _OF_NONE.search(_ACCEPTED.sub("", one.message)):
         return " A value in it is None: an option that was not set, or a result that was not found."
-    if short == "IndexError" and (empty := first_of_empty(code)):
+    if short == "IndexError" and "too many" not in one.message and (empty := first_of_empty(code)):
         return f" {empty} is empty there: its first or last item is read, and it has none. {_WHERE_EMPTY}"
     if short == "IndexError" and one.message == "tuple index out of range" and (found := _DIMENSION.search(code)):
         return _of_dimensions(found["of"], [int(dim["number"]) for dim in _DIMENSION.finditer(code)])

@@ -55,7 +55,14 @@ def lacks(one: UncaughtException) -> Meaning | None:
     """Explain an attribute that an object of a class does not have, which the script's own line reads."""
     found = _LACKS.match(one.message)
     own = one.packages[-1:] == ("",) or asked_by_script(one)
-    if not found or not own or not one.place or wrong_value(one) or not found["owner"][:1].isupper():
+    if (
+        not found
+        or not own
+        or not one.place
+        or wrong_value(one)
+        or not found["owner"][:1].isupper()
+        or found["owner"] == "NoneType"
+    ):
         return None
     owner, name = found["owner"], found["name"]
     if name == "set_epoch":
@@ -112,7 +119,7 @@ def other_type(one: UncaughtException) -> Meaning | None:
         r"(?:invalid literal for int\(\) with base \d+|could not convert string to float): (?P<text>'.*')", one.message
     )
     if text and re.search(r"\b(?:int|float)\(", code) and "environ" not in code and "getenv" not in code:
-        source = re.search(rf"\b(?:int|float)\((?P<of>{NAME})", code)
+        source = re.search(rf"\b(?:int|float)\((?P<of>{NAME})(?![\w.(])", code)
         what = source["of"] if source else "a text"
         shown = python("print(repr({:dotted}))", what) if source else "print(repr(value))"
         return Meaning(

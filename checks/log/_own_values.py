@@ -26,6 +26,7 @@ from ._own_objects import NAME, PLAIN, Meaning, file_of, lacks, other_type, too_
 from ._own_processes import other_end_gone
 from ._python_errors_in_torch import python_error_in_torch
 from ._refused_by_programs import refused_by_program
+from ._refused_by_python import refused_before_others, refused_by_python
 from ._refused_by_torch import refused_by_torch
 from ._refused_inputs import refused_input
 from ._refused_tensors import refused_tensor
@@ -35,7 +36,9 @@ from ._uncollated_samples import ended_file, uncollated
 from ._wrong_calls import call_that_does_not_fit, wrong_call
 from ._wrong_kinds import wrong_kind
 
-_KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
+_KEYS = tuple(
+    re.compile(rf"(?P<of>{PLAIN}(?:\(\))?(?:\[[^\[\]]+\]){{{depth}}})\[(?P<key>[^\[\]]+)\]") for depth in range(4)
+)
 _BATCHES = re.compile(
     r"(?:^|\.|_)(?:batch|row|sample|item|example|inputs?|features?|record|data|elem|entry|ex|x|b)\w*$"
 )
@@ -43,7 +46,11 @@ _CONFIGS = re.compile(r"(?:^|\.|_)(?:cfg|conf|config|args|opts?|options|hparams|
 _UNPACK = re.compile(r"^(?:for )?(?P<names>[\w.*\[\]', ]+?)(?: = | in )(?P<value>.+)$")
 _OF_DATA = re.compile(r"(?!for ).* = (?:batch|data|samples?|items?)\w*$")
 _COUNTS = re.compile(r"\(expected (?:at least )?(?P<wanted>\d+)(?:, got (?P<got>\d+))?\)")
-_OPERANDS = re.compile(r"unsupported operand type\(s\) for (?P<op>\S+): '(?P<left>\w+)' and '(?P<right>\w+)'")
+_OPERANDS = re.compile(
+    r"(?:unsupported operand type\(s\) for (?P<op>\S+): |'(?P<compares>[<>]=?)' not supported between instances of )"
+    r"'(?P<left>\w+)' and '(?P<right>\w+)'"
+)
+_SIDE = rf"(?:{NAME}|[\d.]+|['\"(\[]\S*)"  # a literal is not None, but stands beside what is
 _WORD = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _WORDS_OF_COMMAND = re.compile(rf"\[(?:(?:{_WORD.pattern})(?:, (?!\]))?)+\]")
 _PRINT = re.compile(r"print\(|\{|format\(")
@@ -51,6 +58,11 @@ _PRINT = re.compile(r"print\(|\{|format\(")
 
 def explain(one: UncaughtException) -> Meaning | None:
     """Return what the script's line got wrong; None if message and line do not show it."""
+    return refused_before_others(one) or _by_line(one) or refused_by_python(one)
+
+
+def _by_line(one: UncaughtException) -> Meaning | None:
+    """Return what is known of this message, or what the script's line shows."""
     for kind in _OF_ANY:
         if found := kind(one):
             return found
@@ -75,19 +87,24 @@ def _at(one: UncaughtException) -> str:
 
 def _print_keys(name: str) -> Code:
     """Return the line that prints the keys of a name, or of what a function without arguments returns."""
-    return python("print({:dotted}.keys())", name) or python("print({:dotted}().keys())", name.removesuffix("()"))
+    return (
+        python("print({:dotted}.keys())", name)
+        or python("print({:dotted}().keys())", name.removesuffix("()"))
+        or python("print(item.keys())")
+    )
 
 
 def _get(name: str, key: str) -> Code:
     """Return the line that reads a key, as Python's message shows it, with a default."""
-    text = python("{:dotted}.get('{:id}', DEFAULT)", name, key.strip("'\""))
+    text = python("{:dotted}.get('{:id}', DEFAULT)", name, key.strip("'\"")) or python("section.get(KEY, DEFAULT)")
     return text if key[:1] in "'\"" else python("{:dotted}.get({:number}, DEFAULT)", name, key)
 
 
 def _missing_key(name: str, key: str, one: UncaughtException) -> Meaning:
     """Explain a key that a batch, a config or something else does not have."""
     printed = Fix("Print what it has, before that line.", (_print_keys(name),))
-    if _BATCHES.search(name):
+    of = name.partition("[")[0]
+    if _BATCHES.search(of):
         return Meaning(
             f"{name} has no key {key}: the dataset or the collate function does not make it ({_at(one)})",
             "The data has other columns than the script reads: another dataset or split, a renamed column, a collate "
@@ -96,7 +113,7 @@ def _missing_key(name: str, key: str, one: UncaughtException) -> Meaning:
             (printed, Fix(f"Use the key that the data has, or add {key} where the samples are made.")),
             of_code=False,
         )
-    if _CONFIGS.search(name):
+    if _CONFIGS.search(of):
         return Meaning(
             f"{name} has no key {key}: it is missing in the config ({_at(one)})",
             "The config was written for another version of the script, the section is another one, or the key is "
@@ -123,12 +140,13 @@ def _key(one: UncaughtException) -> Meaning | None:
             (Fix("Print the columns before that line.", ("print(df.columns.tolist())", "head -n 2 FILE")),),
         )
     own = one.packages[-1:] == ("",)
-    code = (one.code if own else one.own_code) or ""
-    found = [match for match in _KEY.finditer(code) if match["key"].strip("'\"") == key.strip("'\"")]
+    code = (one.code if own and not _raised_by_python(one) else one.own_code) or ""
+    read = [match for depth in _KEYS for match in depth.finditer(code)]
+    found = [match for match in read if match["key"].strip("'\"") == key.strip("'\"")]
     if own and not found:
         if computed := computed_key(one, code):
             return computed
-        found = [match for match in _KEY.finditer(code) if not other_literal(match["key"], key)]
+        found = [match for match in _KEYS[0].finditer(code) if not other_literal(match["key"], key)]
     reads = own or (one.raised_in or "").endswith((" in __getitem__", " in pop", " in __missing__"))
     if len(found) != 1 or not reads:
         return None
@@ -150,8 +168,9 @@ def _none(one: UncaughtException) -> Meaning | None:
             "What made it returned nothing: a function without a return on that path, a lookup that found nothing, "
             "or an object that is created only in some modes or only on rank 0."
         )
+    called = f"{name}(" in code and "not callable" not in one.message
     return Meaning(
-        f"{name} is None ({_at(one)})",
+        f"{name}{'() returned None' if called else ' is None'} ({_at(one)})",
         f"The line uses it as if it had a value. {where}",
         (
             Fix(f"Look where {name} is set.", (shell("grep -nE {} {:path}", rf"{re.escape(name)} *=", file_of(one)),)),
@@ -162,10 +181,11 @@ def _none(one: UncaughtException) -> Meaning | None:
 
 def _name_of_none(one: UncaughtException, code: str) -> str | None:
     if found := _OPERANDS.search(one.message):
-        op = re.escape(found["op"].rstrip(","))
-        sides = re.search(rf"(?P<left>{NAME}) {op}=? (?P<right>{NAME})", code)
+        op = re.escape((found["op"] or found["compares"]).rstrip(","))
+        sides = re.search(rf"(?<![\w.])(?P<left>{_SIDE}) {op}=? (?P<right>{_SIDE})", code)
         if sides and (found["left"] == "NoneType") != (found["right"] == "NoneType"):
-            return sides["left"] if found["left"] == "NoneType" else sides["right"]
+            side = sides["left"] if found["left"] == "NoneType" else sides["right"]
+            return side if re.fullmatch(NAME, side) else None
         if found["left"] != "NoneType" and not sides:  # a call or a number on the left, and None on the right
             right = re.findall(rf"[\w)\]] {op}=? ({NAME})(?![\w(\[.])", code)
             return f"{right[0]}" if len(right) == 1 else None
@@ -261,7 +281,7 @@ def _empty(one: UncaughtException) -> Meaning | None:
         found = re.search(rf"\bnext\(iter\((?P<of>{NAME})\)", code)
         name = found["of"] if found else None
     elif re.search(r"empty (?:sequence|list)|expected a non-empty list", one.message):
-        found = re.search(rf"\b(?:max|min|cat|stack|concatenate|mean)\((?P<of>{NAME})", code)
+        found = re.search(rf"\b(?:max|min|cat|stack|concatenate|mean)\((?P<of>{NAME})(?![\w.(])", code)
         name = found["of"] if found else None
     if name is None:
         return None
@@ -362,6 +382,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_by_program,
     without_file,
 )
+
 _OF_OWN = (
     not_a_size,
     _none,

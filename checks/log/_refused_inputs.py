@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mgpu.check import Fix
+from mgpu.command_line import shell
 from mgpu.snapshot import UncaughtException
 
 from ._messages import short_name
@@ -17,6 +19,15 @@ from ._own_objects import Meaning
 
 _MEMBER = re.compile(r"\b(?P<of>self(?:\.\w+)+(?:\[\w+\])?)\(")
 _OF_LAYER = re.compile(r"torch/nn/modules/(?!module\.py)\w+\.py in forward$")
+_ARTICLE = re.compile(r"\ba (?=(?:int|object|items|enumerate|iterator|array|ellipsis|exception)\b)")
+_CUT = " ... "  # what a log's reader has left out of a long message
+
+
+class Look(NamedTuple):
+    """What to look at first. The command is a template: the pattern's groups, each with a kind."""
+
+    text: str
+    command: str
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,8 @@ class Refusal:
     fixes: tuple[Fix, ...]
     of_code: bool = False  # about the code or the installation, which all ranks share; else about data
     own: bool = False  # only if the script's own line raised it: a package's line can have another reason
+    line: str = ""  # what the script's own line has; its groups are the template's, too
+    look: Look | None = None
 
     def read(self, one: UncaughtException, text: str) -> Meaning | None:
         """Return what an exception means; None if it is another one."""
@@ -40,10 +53,15 @@ class Refusal:
             return None
         if not (found := re.search(self.pattern, text)):
             return None
-        groups = {name: value or "" for name, value in found.groupdict().items()}
+        if not (line := re.search(self.line, one.own_code or one.code or "")):
+            return None
+        groups = {name: value or "" for name, value in {**line.groupdict(), **found.groupdict()}.items()}
         groups["at"] = f" ({one.place})" if one.place else ""
         groups["layer"] = layer_of(one)
-        return Meaning(self.title.format(**groups), self.why.format(**groups), self.fixes, self.of_code)
+        shows = self.look if _CUT not in groups.get("path", "") else None
+        shown = (Fix(shows.text, (shell(shows.command, **groups),)),) if shows else ()
+        title, why = (_ARTICLE.sub("an ", text.format(**groups)) for text in (self.title, self.why))
+        return Meaning(title, why, (*shown, *self.fixes), self.of_code)
 
 
 def layer_of(one: UncaughtException) -> str:
@@ -134,7 +152,7 @@ _OF_LAYERS = (
             (Fix("Look at what it has.", ("print(a.dtype, a.shape, type(a.flat[0]))", "print(df.dtypes)")),
              Fix("Convert the columns to numbers, or pad the rows to one length.",
                  ("df[columns].astype('float32').to_numpy()", "np.stack(rows).astype('float32')")))),
-    Refusal("TypeError", r"^expected np\.ndarray \(got (?P<kind>\w+)\)",
+    Refusal("TypeError", r"^expected np\.ndarray \(got (?P<kind>[\w.]+)\)",
             "from_numpy() got a {kind} instead of an array of numpy{at}",
             "It takes arrays only. Lists, numbers and columns of pandas are none, and since gym 0.26 reset() returns "
             "a tuple: observation and info.",
@@ -251,7 +269,7 @@ _OF_PYTHON = (
             (Fix("Write these methods, or compare their names with the installed base class.",
                  ("python -c 'import PACKAGE; print(PACKAGE.CLASS.__abstractmethods__)'", "pip show PACKAGE")),),
             of_code=True),
-    Refusal("ValueError", r"cannot reshape array of size (?P<size>\d+) into shape \(?(?P<shape>[\d, ()-]+)",
+    Refusal("ValueError", r"cannot reshape array of size (?P<size>\d+) into shape (?P<shape>\(?[\d, -]*\d,?\)?)",
             "an array of {size} values cannot take the shape {shape}{at}",
             "The product of the sizes must be the number of values. The data has other dimensions than the code "
             "expects (channels, length, classes), a file is cut, or the last batch is smaller.",

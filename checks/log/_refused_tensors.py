@@ -378,6 +378,7 @@ _REFUSALS = (
     _Refusal(
         re.compile(
             r"operands could not be broadcast together with shapes \((?P<first>[\d,]+)\) \((?P<second>[\d,]+)\)"
+            r"(?! ?\()"
         ),
         _two_arrays,
     ),

@@ -199,6 +199,15 @@ NO_SUCH_COMMAND = Case(
      Fix("Or use the documentation of the installed release.", ("pip show trl accelerate transformers deepspeed",))),
     "usage: trl\nTRL CLI: error: argument command: invalid choice: 'vllm-serve' (choose from 'chat', 'dpo', 'sft')\n",
     "https://github.com/huggingface/trl/releases/tag/v0.16.0")
+OTHER_CHOICE = Case(
+    line_of("log_argument_unknown", r"argument [^:]+: invalid choice"),
+    "an option has a value that is not one of its choices: {argument}",
+    "The program accepts only the values in its list. The name is misspelled, has other letters (upper or lower case), "
+    "or belongs to another release.",
+    (Fix("Use one of the values that the message lists, or add yours to choices= in the script.",
+         ("python train.py --help",)),),
+    "usage: train.py [-h] [--opt {adam,sgd}]\ntrain.py: error: argument --opt: invalid choice: 'lion' (choose from "
+    "'adam', 'sgd')\n", "https://docs.python.org/3/library/argparse.html#choices")
 PASTED_TWICE = Case(
     line_of("log_argument_unknown", r"unrecognized arguments: (?:.* )?(?:\S*/)?(?:python[\d.]*|torchrun|"
                                     r"accelerate launch|deepspeed|srun|mpirun|nohup|bash|sh) \S"),

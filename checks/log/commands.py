@@ -140,13 +140,14 @@ ROWS = (
         summary="The script rejects the value of an argument.", explain=_argument),
     Row("log_option_rejected", "root", "launcher",
         r"^(?:[│|] |Error: |ERROR: |FATAL Flags parsing error: |.*\berror: )?"
-        r"(?P<what>(?:No such (?:option|command): ?['\"]?-*\w|No such command '|Missing (?:argument|option|parameter) "
+        r"(?P<what>(?:No such (?:option|command):? ?['\"]?-*\w|Missing (?:argument|option|parameter) "
         r"['\"]|"
         r"Invalid value for ['\"]|Option '[^']+' (?:requires|does not)|Got unexpected extra argument|"
         r"Could not consume arg: |The function received no value for the required argument|Unrecognized options: |"
         r"Unknown command line flag '|Flag --\S+ must have a value|Parser key \"|Unrecognized arguments: |"
         r"Key \"\S+\" is required|Required options? (?:were not provided|missing)).*?)\s*[│|]?$",
-        ("Error: No such option: --lrr Did you mean --lr?", "Error: Missing argument 'CONFIG'.",
+        ("Error: No such option '--lrr'.", "Error: No such option: --lrr Did you mean --lr?",
+         "Error: Missing argument 'CONFIG'.",
          "│ No such option: --lrr                   │", "ERROR: Could not consume arg: --lrr",
          "FATAL Flags parsing error: Unknown command line flag 'lrr'. Did you mean: lr ?",
          "│ Unrecognized options: --lrr                      │", "Error: Invalid value for '--lr': 'x' is not a valid "

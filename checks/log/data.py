@@ -6,6 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import either, said, within
+from ._file_call_cases import CALLS, COMMANDS, CREATED_BEFORE, OTHER_END_CLOSED
 from ._path_cases import HOMES, LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, PATHS
 from ._sample_shapes import explain_shapes
 from ._system_cases import PROGRAM_MISSING
@@ -226,7 +227,8 @@ ROWS = (
         "The path is relative to another folder, is not mounted on this node, or another rank has not written it yet.",
         Fix("Check whether it exists on every node.", ("pwd; ls -ld {path:path}",
                                                        "srun --ntasks-per-node=1 ls -ld {path:path}")),
-        _PYTHON, because_of=("log_path_in_slurm_spool",), cases=(PROGRAM_MISSING, *_INDEX_FILES, *PATHS)),
+        _PYTHON, because_of=("log_path_in_slurm_spool",),
+        cases=(*COMMANDS, PROGRAM_MISSING, *_INDEX_FILES, *PATHS, *CALLS)),
     Row("log_cache_raced", "root", "script",
         r"FileNotFoundError: .*(?:\.incomplete|\.lock)'?|FileExistsError: \[Errno 17\] ",
         ("FileNotFoundError: [Errno 2] No such file or directory: '/home/u/.cache/huggingface/x.incomplete'",
@@ -237,7 +239,7 @@ ROWS = (
             ("with accelerator.main_process_first():", "os.makedirs(path, exist_ok=True)",
              "mgpu doctor --script train.py")),
         "https://github.com/huggingface/accelerate/blob/main/docs/source/concept_guides/deferring_execution.md",
-        cases=(NOT_A_FOLDER, LEFT_BY_EARLIER_RUN)),
+        cases=(*CREATED_BEFORE, NOT_A_FOLDER, LEFT_BY_EARLIER_RUN)),
     Row("log_dataset_smaller_than_ranks", "root", "script",
         r"assert len\(indices\) == self\.total_size|Number of indices \(\d+\) does not match total_size",
         ("    assert len(indices) == self.total_size",
@@ -285,7 +287,7 @@ ROWS = (
         "the program wrote to a pipe that has no reader",
         "The reader (head, less, tee) exited, or a worker lost its parent.",
         Fix("Redirect the output to a file.", ("mgpu launch train.py > train.log 2>&1",)), _PYTHON,
-        because_of=("log_kernel_lost_parent",)),
+        because_of=("log_kernel_lost_parent",), cases=(OTHER_END_CLOSED,)),
     Row("log_steps_unknown", "root", "script",
         r"max_steps must be set to a positive value if dataloader does not have a length|"
         r"max_steps has to be specified|object of type '\w*IterableDataset' has no len\(\)",

@@ -6,6 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
 from .._kernel_line import KERNEL_LINE
+from ._file_call_cases import LOCK_TAKEN
 
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
 _SIGNALS = "https://man7.org/linux/man-pages/man7/signal.7.html"
@@ -233,7 +234,7 @@ ROWS = (
         Fix("Check the limits, and use fewer threads and workers.",
             ("ulimit -u", "cat /sys/fs/cgroup/pids.max", "export OMP_NUM_THREADS=4",
              "mgpu doctor --only processes_limit_low")),
-        "https://man7.org/linux/man-pages/man2/getrlimit.2.html"),
+        "https://man7.org/linux/man-pages/man2/getrlimit.2.html", cases=(LOCK_TAKEN,)),
 )
 # fmt: on
 

@@ -105,7 +105,9 @@ def has_signature(one: UncaughtException) -> bool:
 
 def _lost_loader_worker(one: UncaughtException) -> bool:
     """Whether the exception means that a rank lost its own DataLoader worker."""
-    return one.loader and short_name(one.type) in _LOST_WORKER_TYPES
+    # A worker that reports its own exception is there: "Caught EOFError in DataLoader worker process 0."
+    own = one.message.startswith("Caught ") or "worker.py in _worker_loop" in " ".join(one.frames)
+    return one.loader and not own and short_name(one.type) in _LOST_WORKER_TYPES
 
 
 def _is_communication_error(one: UncaughtException) -> bool:
@@ -121,6 +123,15 @@ def _raised_by(one: UncaughtException, log: Log) -> tuple[int, ...]:
     return tuple(sorted({rank for other in log.raised if alike(other) == alike(one) for rank in other.ranks}))
 
 
+def _skipped(ranks: tuple[int, ...]) -> list[int]:
+    """Return the ranks that must exist, too, because ranks count from 0. A log of one node can begin with a higher one.
+
+    Ranks that print nothing before they are stopped are not in the log.
+    """
+    lowest = 0 if ranks[0] == 1 else ranks[0]
+    return sorted({*range(lowest, ranks[-1])} - {*ranks})
+
+
 def _ranks_text(one: UncaughtException, log: Log) -> str:
     """Return "on rank 2", "on all 4 ranks", "on ranks 0, 1 and 3"; empty if the log does not show it."""
     ranks = _raised_by(one, log)
@@ -129,7 +140,7 @@ def _ranks_text(one: UncaughtException, log: Log) -> str:
         if len(by_itself) == one.times == 1:
             return f"on rank {by_itself[0]}"
         return f"{one.times} times" if one.times > 1 else ""
-    if len(ranks) > 1 and len(ranks) >= len(log.ranks):
+    if len(ranks) > 1 and len(ranks) >= len(log.ranks) and not _skipped(ranks):
         return f"on all {len(ranks)} ranks"
     if len(ranks) == 1:
         return f"on rank {ranks[0]}"
@@ -140,7 +151,8 @@ def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Probl
     where, on = one.place or ("the script" if one.frames else "the program"), _ranks_text(one, log)
     said = f": {one.message}" if one.message else ""
     value = f" ({meant})" if (meant := wrong_value(one)) else ""
-    from_cause = f" (direct cause: {one.cause})" if one.cause and one.direct else ""
+    again = f"{short_name(one.type)}: {one.message}"  # a pool raises a worker's exception a second time
+    from_cause = f" (direct cause: {one.cause})" if one.cause and one.direct and one.cause != again else ""
     advised = advice("\n".join(filter(None, (one.message, one.more))))
     follow = (Fix(f'Follow the error message: "{" ".join(advised)}"'),) if advised else ()
     return Problem(
@@ -294,6 +306,13 @@ def _to_the_line(one: UncaughtException, log: Log, *, everywhere: bool) -> tuple
 def _by_whom(one: UncaughtException, log: Log, *, from_package: bool) -> tuple[bool, str]:
     """Return whether all ranks raised it, and what that means; `from_package`: a package refused its input."""
     ranks = _raised_by(one, log)
+    if len(ranks) > 1 and len(ranks) >= len(log.ranks) and (skipped := _skipped(ranks)):
+        one_more = "rank" if len(skipped) == 1 else "ranks"
+        return False, (
+            f"The log does not have it from {one_more} {listed(map(str, skipped))}, which must exist too. Either only "
+            "these have what the line needs (set, created or loaded under a condition such as rank == 0), or the run "
+            "was stopped before they came there."
+        )
     if len(ranks) > 1 and len(ranks) >= len(log.ranks):
         return True, (
             "All ranks raised it. It is a bug in the script or in its arguments, not a fault of one rank or GPU."

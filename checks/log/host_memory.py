@@ -12,6 +12,7 @@ from mgpu.snapshot import UncaughtException
 
 from .._kernel_line import KERNEL_LINE
 from ._circumstances import either, every, last_did, line_of, never, several_ranks, shown, within
+from ._file_call_cases import COMMAND_KILLED, NO_MEMORY_TO_MAP, NO_MEMORY_TO_START
 
 _ARRAY = re.compile(
     r"Unable to allocate (?P<size>\d+(?:\.\d*)?) (?P<unit>[MGTP]iB) for an array with shape \((?P<shape>[\d, ]+)\)"
@@ -213,7 +214,7 @@ ROWS = (
              ("sacct -j JOBID --format=JobID,State,MaxRSS,ReqMem",))),
         "https://github.com/lm-sys/FastChat/issues/568", exit_code=-9,
         because_of=("log_killed_for_memory", "log_slurm_out_of_memory", "log_container_killed_for_memory"),
-        cases=(_LAUNCHER_KILLED, *host_cases(
+        cases=(COMMAND_KILLED, _LAUNCHER_KILLED, *host_cases(
             "a rank was killed from outside (SIGKILL)", _OF_TORCHRUN,
             "SIGKILL leaves no traceback; the kernel sends it when host memory runs out. "))),
     Row("log_host_memory_refused", "root", "kernel",
@@ -230,7 +231,8 @@ ROWS = (
         "copy of what it loads.",
         (_MEMORY, Fix("Check the limits of the process.", ("ulimit -v", "sysctl vm.overcommit_memory"))),
         "https://docs.kernel.org/mm/overcommit-accounting.html",
-        cases=host_cases("a rank could not allocate host memory", _NO_MORE), explain=_large_array),
+        cases=(NO_MEMORY_TO_START, NO_MEMORY_TO_MAP, *host_cases("a rank could not allocate host memory", _NO_MORE)),
+        explain=_large_array),
     Row("log_memory_watcher_killed", "root", "scheduler",
         r"(?i)exceeded (?:its|the|your) memory (?:quota|limit)(?: of \S+)? and (?:will be|was|has been) "
         r"(?:terminated|killed)|"

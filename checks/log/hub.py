@@ -10,6 +10,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from ._circumstances import every, message, never, reported, said, several_ranks, within
+from ._file_call_cases import OTHER_SERVER
 
 _ERRORS = "https://huggingface.co/docs/huggingface_hub/package_reference/utilities"
 _GATED = "https://huggingface.co/docs/hub/models-gated"
@@ -175,7 +176,7 @@ ROWS = (
         "the Hub denied access to this model or dataset",
         "It is gated or private, and the token is missing on this node, has expired, or has no access.",
         Fix("Request access on its page, and log in where the ranks run.",
-            ("hf auth login", "hf auth whoami", "export HF_TOKEN=...")), _GATED, cases=(_NAME_UNSET,)),
+            ("hf auth login", "hf auth whoami", "export HF_TOKEN=...")), _GATED, cases=(OTHER_SERVER, _NAME_UNSET)),
     Row("log_hub_name_wrong", "root", "library",
         r"is not a local folder and is not a valid model identifier|RepositoryNotFoundError|"
         r"Incorrect path_or_model_id|"

@@ -10,6 +10,8 @@ from mgpu.command_line import shell
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from ._file_call_cases import FOLDER_REMOVED_AS_FILE, RENAMED_ONTO_FILE, RENAMED_ONTO_FOLDER
+
 _PYTHON = "https://docs.python.org/3/library/exceptions.html#os-exceptions"
 # The option that the script's line reads: "args.yaml_config", "cfg['data']['path']", "FLAGS.ckpt".
 _OPTION = re.compile(
@@ -53,7 +55,8 @@ ROWS = (
         "The file name is missing at its end: an option is empty (the path of an empty name is the current folder), or "
         "the option wants a file, and names the folder that holds it.",
         Fix("Pass the file.", ("ls -la {path:path}",)), _PYTHON,
-        summary="The script opens a folder as if it were a file.", explain=_folder),
+        summary="The script opens a folder as if it were a file.", explain=_folder,
+        cases=(RENAMED_ONTO_FOLDER, FOLDER_REMOVED_AS_FILE)),
     Row("log_file_read_as_folder", "root", "script",
         r"NotADirectoryError: \[Errno 20\] Not a directory: '(?P<path>[^']+)'",
         ("NotADirectoryError: [Errno 20] Not a directory: '/data/train.json'",),
@@ -61,7 +64,7 @@ ROWS = (
         "The option wants a folder (of images, shards, a model), and names one file in it; or an archive was not "
         "unpacked.",
         Fix("Pass the folder.", ("ls -ld {path:path} $(dirname {path:path})",)), _PYTHON,
-        summary="The script uses a file as if it were a folder."),
+        summary="The script uses a file as if it were a folder.", cases=(RENAMED_ONTO_FILE,)),
     Row("log_path_empty", "root", "script",
         r"FileNotFoundError: \[Errno 2\] No such file or directory: (?:''|\"\"|PosixPath\(''\))",
         ("FileNotFoundError: [Errno 2] No such file or directory: ''",),

@@ -10,6 +10,7 @@ from mgpu.snapshot import UncaughtException
 
 from . import _plain_torch_cases
 from ._channels import explain_channels
+from ._file_call_cases import NOT_COPIED, NOT_SAVED
 from ._image_cases import ARRAYS_DIFFER
 from ._own_arguments import index_of_array
 from ._plain_script_cases import in_plain_script, joined_in_plain_script, product_in_plain_script
@@ -306,7 +307,7 @@ ROWS = (
         Fix("Leave it out, or allow it.", ("torch.autograd.grad(loss, params, allow_unused=True)",)), _AUTOGRAD),
     Row("log_not_pickled", "root", "script",
         r"Can't (?:pickle|get) local object |cannot pickle '[\w.]+' object|"
-        r"PicklingError: Can't pickle",
+        r"PicklingError: Can't pickle|h5py objects cannot be pickled",
         ("AttributeError: Can't pickle local object 'main.<locals>.<lambda>'",
          "AttributeError: Can't get local object 'main.<locals>.<lambda>'",
          "TypeError: cannot pickle 'generator' object",
@@ -317,7 +318,8 @@ ROWS = (
         "and CUDA or client objects have none.",
         (Fix("Define functions at the top of the module, and open files inside the worker.",
              ("functools.partial(collate, tokenizer=tokenizer)",)),
-         Fix("To find the object, load without workers.", ("DataLoader(..., num_workers=0)",))), _MULTIPROCESSING),
+         Fix("To find the object, load without workers.", ("DataLoader(..., num_workers=0)",))), _MULTIPROCESSING,
+        cases=(NOT_SAVED, NOT_COPIED)),
     Row("log_gpu_tensor_pinned", "root", "script", r"annot pin '?[\w.]+'? only dense CPU tensors can be pinned",
         ("RuntimeError: cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned",),
         "the DataLoader pins memory, but the dataset returns GPU tensors",

@@ -95,7 +95,7 @@ HEADS = (
             'Traceback (most recent call last):\n  File "/home/ada/train.py", line 7, in run\n    a = 8 * args.gpus\n'
             "TypeError: unsupported operand type(s) for *: 'int' and 'NoneType'\n",
             "args.gpus is None (train.py:7 in run)",
-            "",
+            "grep -nE",
         ),
         (
             raised_in(VERSIONS.format(ray="2.9.3"), "/home/ada/train.py", f"{ENV}/ray/_private/utils.py"),

@@ -1,0 +1,59 @@
+"""Which process failed: a worker that reports its own exception, a pool's, all ranks or some of them?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_log_callers import SCRIPT, frames
+from tests.test_log_meanings import explained
+
+
+def test_a_worker_that_reports_its_exception_was_not_lost(tmp_path: Path) -> None:
+    worker = frames(
+        ("torch/utils/data/_utils/worker.py", "_worker_loop", "data = fetcher.fetch(index)"),
+        (SCRIPT, "__getitem__", "return f.read(), 0"),
+    )
+    outer = frames(
+        (SCRIPT, "main", "for x in loader:"), ("torch/utils/data/dataloader.py", "__next__", "data = next()")
+    )
+    error = "EOFError: Compressed file ended before the end-of-stream marker was reached"
+    text = f"{outer}EOFError: Caught EOFError in DataLoader worker process 0.\nOriginal {worker}{error}\n"
+    assert explained(tmp_path, text)[0] != "log_loader_broke_off"
+
+
+def test_the_exception_of_a_pool_is_not_its_own_cause(tmp_path: Path) -> None:
+    error = "AssertionError: the tokens of this line do not fit"
+    text = (
+        f'multiprocessing.pool.RemoteTraceback: \n"""\n{frames((SCRIPT, "tok", "assert fits(x)"))}{error}\n"""\n\n'
+        "The above exception was the direct cause of the following exception:\n\n"
+        f"{frames((SCRIPT, 'main', 'pool.map(tok, lines)'))}{error}\n"
+    )
+    assert "direct cause" not in explained(tmp_path, text)[1]
+
+
+def _of_ranks(*ranks: int) -> str:
+    """A log in which these ranks raised one exception, and the others printed nothing."""
+    error = "AttributeError: 'NoneType' object has no attribute 'write'"
+    return "".join(
+        f"{frames((SCRIPT, 'main', 'logger.write(x)'), prefix=f'[rank{rank}]: ')}[rank{rank}]: {error}\n"
+        for rank in ranks
+    )
+
+
+def test_ranks_that_printed_nothing_are_not_taken_for_failed(tmp_path: Path) -> None:
+    _, title, why = explained(tmp_path, _of_ranks(1, 2, 3))
+    assert title == "logger is None (fit.py:7 in main), on ranks 1, 2 and 3"
+    assert "does not have it from rank 0" in why
+    assert "All ranks raised it" not in why
+    _, title, why = explained(tmp_path, _of_ranks(0, 2))
+    assert "on ranks 0 and 2" in title
+    assert "from rank 1," in why
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (0, 1, 2, 3), (8, 9, 10, 11)])
+def test_all_ranks_of_a_node_are_all(ranks: tuple[int, ...], tmp_path: Path) -> None:
+    _, title, why = explained(tmp_path, _of_ranks(*ranks))
+    assert f"on all {len(ranks)} ranks" in title
+    assert "All ranks raised it" in why
