@@ -14,6 +14,7 @@ WAIT = SignatureMatch("log_collective_timed_out", "[Rank 1] Watchdog caught ..."
 LOST = SignatureMatch("log_peer_gone", "Connection reset by peer", "run.log", 50)
 DIED = SignatureMatch("log_ray_worker_died", "A worker died", "run.log", 49)
 STUCK = SignatureMatch("log_watchdog_stuck", "watchdog got stuck for 480 seconds", "run.log", 40, ranks=(5, 7))
+LIMIT = SignatureMatch("log_slurm_time_up", "CANCELLED DUE TO TIME LIMIT", "job.log", 9)
 PAUSE = Pause("step 5", 40, 7300.0, 123.0)
 
 
@@ -37,6 +38,9 @@ CASES = (
         log=log(seen=(LOST,), pause=PAUSE)),
     well("log_step_took_long", "no unusually long step", log=log(seen=(LOST,))),
     well("log_step_took_long", "no unusually long step", log=log(seen=(replace(LOST, survived=True),), pause=PAUSE)),
+    fails("log_silent_until_limit", "nothing for 2 h 1 min", "mgpu launch", log=log(seen=(LIMIT,), silence=PAUSE)),
+    well("log_silent_until_limit", "no silence", log=log(seen=(LIMIT,))),
+    well("log_silent_until_limit", "no silence", log=log(silence=PAUSE)),
     fails("log_rank_still_working", "at 300 of 500", "ddp_timeout", log=bar("10:02<04:26, 2.00s/it", 300, WAIT)),
     fails("log_rank_still_working", "at 300 of 500", "ddp_timeout", log=bar("10:02<04:26, 1.90s/it", 300, WAIT)),
     well("log_rank_still_working", "no bar", log=bar("03:02<04:26, 2.00s/it", 300, WAIT)),
