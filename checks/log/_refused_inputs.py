@@ -6,38 +6,16 @@ Texts for `exceptions.py`, and for `_refused_values.py`.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
-from ._messages import short_name
+from ._accepted_values import value_not_accepted
 from ._own_objects import Meaning
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """What one message means. Title and why are templates: the pattern's groups, and {at}, the place in brackets."""
-
-    types: str  # names of exceptions, without their module
-    pattern: str
-    title: str
-    why: str
-    fixes: tuple[Fix, ...]
-    of_code: bool = False  # about the code or the installation, which all ranks share; else about data
-    own: bool = False  # only if the script's own line raised it: a package's line can have another reason
-
-    def read(self, one: UncaughtException, text: str) -> Meaning | None:
-        """Return what an exception means; None if it is another one."""
-        if short_name(one.type) not in self.types.split() or (self.own and one.packages[-1:] != ("",)):
-            return None
-        if not (found := re.search(self.pattern, text)):
-            return None
-        groups = {name: value or "" for name, value in found.groupdict().items()}
-        groups["at"] = f" ({one.place})" if one.place else ""
-        return Meaning(self.title.format(**groups), self.why.format(**groups), self.fixes, self.of_code)
-
+from ._refusal import Refusal
+from ._refused_dataset_calls import OF_DATASETS
+from ._refused_lightning_calls import OF_LIGHTNING
+from ._refused_model_calls import OF_MODELS
+from ._refused_training_settings import OF_TRAINING
 
 # fmt: off
 _LABELS_OF_SET = Fix("Count the classes of each part of the data, and split it so that each part has all of them.",
@@ -192,7 +170,7 @@ _OF_TABLES = (
             (Fix("Print the shapes where they are made.", ("print(x.shape, y.shape)",)),)),
 )
 _OF_PYTHON = (
-    Refusal("ValueError", r"probabilities (?P<how>do not sum to 1|contain NaN|are not non-negative)",
+    Refusal("ValueError", r"[Pp]robabilities (?P<how>do not sum to 1|contain NaN|are not non-negative)",
             "the probabilities for a random choice {how}{at}",
             "They are computed from counts, weights or a model. A sum of 0, NaN, and float32 (the check is made in "
             "float64) give such values.",
@@ -353,10 +331,14 @@ _OF_CALLS = (
             (Fix("Count the lines, and look for empty ones.", ("wc -l HYPOTHESES REFERENCES",
                                                                "grep -nc '^ *$' HYPOTHESES")),)),
 )
-_ALL = (*_OF_LAYERS, *_OF_TABLES, *_OF_PYTHON, *_OF_ARRAYS, *_OF_CALLS)
+_ALL = (
+    *_OF_LAYERS, *_OF_TABLES, *_OF_PYTHON, *_OF_ARRAYS, *_OF_CALLS,
+    *OF_TRAINING, *OF_LIGHTNING, *OF_MODELS, *OF_DATASETS,
+)
 # fmt: on
 
 
 def refused_input(one: UncaughtException) -> Meaning | None:
     """Return what an exception says of what the script gave; None if no entry has its message."""
-    return next((meant for known in _ALL if (meant := known.read(one, one.message))), None)
+    found = next((meant for known in _ALL if (meant := known.read(one, one.message))), None)
+    return found or value_not_accepted(one)
