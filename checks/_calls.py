@@ -85,7 +85,7 @@ def explain(call: str, name: str, one: UncaughtException | None) -> Meaning | No
         )
         return _without_head(found["model"], name, one) if known else _takes_no_labels(call, name)
     owner = call.removesuffix(".__init__")
-    if name in _FROM_LAUNCHER and _SETTINGS.search(owner):
+    if name in _FROM_LAUNCHER and _SETTINGS.search(owner) and skew.package_of(call) != "peft":
         return _of_launcher(owner, name)
     if owner == "TrainingArguments" and name in _OF_DERIVED:
         return _of_derived(owner, name)

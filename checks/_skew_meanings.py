@@ -17,6 +17,7 @@ from mgpu.snapshot import UncaughtException
 from mgpu.text import listed
 
 from . import _calls as calls
+from . import _other_argument_names as other_names
 from . import _package_mistakes as mistakes
 from . import _shadowed_modules as shadowed
 from . import _version_skew as skew
@@ -77,7 +78,8 @@ def _caller(raised: UncaughtException | None, callee: str | None) -> str | None:
     if callee is None:
         return raised.packages[-1]
     # A class of the callee may look the attribute up itself (torch.nn.Module.__getattr__).
-    return next((one for one in reversed(raised.packages) if one not in (callee, "torch")), callee)
+    same = other_names.with_the_same_classes(callee)
+    return next((one for one in reversed(raised.packages) if one not in (*same, "torch")), callee)
 
 
 def _about(raised: UncaughtException | None, name: str) -> UncaughtException | None:
@@ -268,7 +270,7 @@ def explain_argument(groups: Mapping[str, str], raised: UncaughtException | None
     what = f"the argument {name} of {owner}()"
     if known := skew.find_argument(call, name):
         return _in_table(known, what, _caller(raised, known.package))
-    if meant := calls.explain(call, name, raised):
+    if meant := other_names.explain(call, name, raised) or calls.explain(call, name, raised):
         return meant
     callee = skew.package_of(call)
     caller = _caller(raised, callee or "torch")  # torch passes a module's arguments on (Module.__call__)
@@ -282,6 +284,8 @@ def explain_attribute(groups: Mapping[str, str], raised: UncaughtException | Non
     owner, name = groups["owner"], groups["name"]
     raised = _about(raised, name)
     what = f"the attribute {name} of {owner}"
+    if other := other_names.explain_attribute(owner, name, raised):
+        return other
     if (known := skew.find_attribute(owner, name)) and not _is_anothers(known.package, raised):
         return _in_table(known, what, _caller(raised, known.package))
     callee = skew.package_of(owner)
@@ -308,6 +312,8 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
     package = module.partition(".")[0]
     if package == "megatron" and name in _HELPERS:
         return _HELPERS_NOT_COMPILED
+    if dtype := other_names.explain_dtype(module, name):
+        return dtype
     if (module, name) == ("transformer_engine", "pytorch"):
         return _ENGINE_WITHOUT_TORCH
     if hidden := shadowed.explain_shadowed(module, name, raised):

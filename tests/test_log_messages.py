@@ -34,7 +34,7 @@ ADVICE = {
     "Found no template. Please set tokenizer.chat_template before training.":
         "Please set tokenizer.chat_template before training.",
     "`foo` fails with packing. Use `bar=True` instead.": "Use `bar=True` instead.",
-    "Unknown schedule: cosin. Choose one of: cosine, linear": "Choose one of: cosine, linear",
+    "The schedule is not set. Choose one of: cosine, linear": "Choose one of: cosine, linear",
     "The model has no adapter. Did you mean to call `get_peft_model`?": "Did you mean to call `get_peft_model`?",
     "Bad plan:\n\tlayer 3 is missing\nTry passing `strict=False` to ignore it.":
         "Try passing `strict=False` to ignore it.",

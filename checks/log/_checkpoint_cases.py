@@ -51,6 +51,26 @@ def of_classes(groups: Mapping[str, str], raised: UncaughtException | None) -> M
     )
 
 
+def of_width(raised: UncaughtException | None) -> Meaning | None:
+    """Explain an embedding or head of the same vocabulary, but of another width: another size of the model."""
+    for found in _SHAPES.finditer(f"{raised.message}\n{raised.more or ''}") if raised else ():
+        named = re.search(r"embed|wte|lm_head", found["name"]) and not re.search(r"lora_", found["name"])
+        if not named or found["classes"] != found["other"] or found["rest"] == found["others"]:
+            continue
+        ours, theirs = found["others"].strip(", "), found["rest"].strip(", ")
+        return Meaning(
+            f"the checkpoint is of a model of another size: {found['name']} is {theirs} wide, and {ours} here",
+            "The number of rows (the vocabulary) is the same, but not the hidden size. The checkpoint belongs to "
+            "another variant of the model (small, base, large), or to a run with another config.",
+            (
+                Fix("Compare both configs.", ("grep -E 'hidden_size|num_hidden_layers' CHECKPOINT/config.json",)),
+                Fix("Build the model from the checkpoint's own config.", ("AutoConfig.from_pretrained('CHECKPOINT')",)),
+            ),
+            complete=True,
+        )
+    return None
+
+
 # fmt: off
 _COUNT = Fix("Count the experts that the checkpoint has.",
              ("python -c \"import torch.distributed.checkpoint as d; print(*[k for k in "
@@ -163,7 +183,8 @@ SIZES = (
          _SIZES.format(name="base_model.model.layers.0.q_proj.lora_A.default.weight", a="8, 4096", b="16, 4096"),
          "https://huggingface.co/docs/peft/developer_guides/checkpoint"),
     Case(said(r"size mismatch for \S*(?:embed_tokens|lm_head|\bwte\b|word_embeddings?|tok_embeddings|shared\.weight|"
-              r"embed_out|output_layer)"),
+              r"embed_out|output_layer)"
+              r"[^\n]*?\[\d+(?P<rest>(?:, \d+)*)\]\) from checkpoint, [^\n]*?\[\d+(?P=rest)\]\)"),
          "the vocabulary of the checkpoint has another size than the model's",
          "Tokens were added (resize_token_embeddings), or the vocabulary was padded for tensor parallelism, in only "
          "one of them. An adapter with saved embeddings needs the resized base model.",

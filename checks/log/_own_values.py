@@ -376,9 +376,9 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     without_parameters,
     refused_array,
     missing_in_config,
+    refused_input,
     lacks,
     other_end_gone,
-    refused_input,
     refused_by_program,
     without_file,
 )

@@ -14,9 +14,9 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
+from ._refusal import layer_of
 from ._refused_by_layers import alike
 from ._refused_by_torch import refused_by_torch
-from ._refused_inputs import layer_of
 
 _JOINED = re.compile(r"except in dimension (?P<dim>\d+)\. Expected size (?P<one>\d+) but got size (?P<other>\d+)")
 _PRODUCT = re.compile(r"@|\b(?:matmul|mm)\(")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgpu.check import Fix
 
-from ._refused_inputs import Refusal
+from ._refusal import Refusal
 
 _SHAPES = ("print(a.shape, b.shape)",)
 _TYPES = ("print(a.dtype, b.dtype)",)

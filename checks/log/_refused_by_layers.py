@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mgpu.check import Fix
 
-from ._refused_inputs import Refusal
+from ._refusal import Refusal
 
 _TYPES = "RuntimeError ValueError IndexError AssertionError TypeError NotImplementedError AttributeError KeyError"
 

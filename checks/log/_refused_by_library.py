@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mgpu.check import Fix
 
-from ._refused_inputs import Look, Refusal
+from ._refusal import Look, Refusal
 
 # fmt: off
 _DAMAGED = Fix("Compare its size with another copy, then copy or download it again.", ("ls -la FILE", "file FILE"))

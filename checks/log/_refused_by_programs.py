@@ -11,7 +11,7 @@ from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
 from ._own_objects import Meaning
-from ._refused_inputs import Refusal
+from ._refusal import Refusal
 
 # fmt: off
 _OF_GAMES = (

@@ -8,10 +8,10 @@ from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
 from ._own_objects import Meaning
+from ._refusal import Look, Refusal
 from ._refused_arrays import ARRAYS
 from ._refused_by_library import BEFORE_OTHERS, LIBRARY
 from ._refused_by_system import SYSTEM
-from ._refused_inputs import Look, Refusal
 
 # fmt: off
 _TEXT = Fix("Convert it.", ("str(value)",))

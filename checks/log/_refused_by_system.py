@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mgpu.check import Fix
 
-from ._refused_inputs import Look, Refusal
+from ._refusal import Look, Refusal
 
 _OS = (
     "OSError PermissionError FileNotFoundError BlockingIOError TimeoutError timeout ProcessLookupError "

@@ -20,6 +20,8 @@ _AT = re.compile(
     r"Tensor sizes: (?P<shape>\[[\d, ]*\]))?"
 )
 _ELSEWHERE = re.compile(r"torch/(?:distributed|optim|utils/checkpoint|nn/parallel|ao)/|(?i:normaliz)|\b(?:mean|std)\b")
+_EXPANDED = re.compile(r"expanded size of the tensor .{1,120}Tensor sizes: \[1, \d+\]")
+_MODEL = re.compile(r"^transformers/models/\S+ in forward$")
 _INNER = 3  # innermost frames, of which one names what the code does
 _LIMITS = frozenset({77, 256, 512, 514, 1024, 2048, 4096, 8192, 16384, 32768})  # usual maximum lengths of models
 
@@ -61,8 +63,9 @@ def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -
                 Fix("If it fits then, split the other tensor too, or upgrade the framework.", ("pip check",)),
             ),
         )
-    if resumed := _of_other_ranks(groups, raised) or _of_other_parameters(groups, raised):
-        return resumed
+    for known in (_of_positions, _of_other_ranks, _of_other_parameters):
+        if found := known(groups, raised):
+            return found
     if raised is None or not _LOADS.search(" ".join((raised.place or "", *raised.frames[-_INNER:]))):
         return _too_long(groups) or _of_rows(groups, raised) or _in_plain_script(groups, raised)
     return Meaning(
@@ -71,6 +74,31 @@ def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -
         "It was written with another configuration (vocabulary, architecture, an earlier run's folder), or with "
         "another tensor- or pipeline-parallel size.",
         (Fix("Build the model as it was saved: config, tokenizer, parallel sizes and resize_token_embeddings."),),
+    )
+
+
+def _of_positions(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a table of positions or token types (one row per model, [1, N]) that is expanded to a longer sample."""
+    found = _EXPANDED.search(raised.message) if raised else None
+    of_model = raised is not None and any(_MODEL.search(frame) for frame in raised.frames[-_INNER:])
+    if not found or not of_model or int(groups["a"]) <= int(groups["b"]):
+        return None
+    length, most = groups["a"], groups["b"]
+    return Meaning(
+        f"a sample has {length} tokens, and the model has positions for {most}",
+        f"max_position_embeddings of the model's config is probably {most}. Texts are not cut, are cut to a longer "
+        "length, or get special tokens after they were cut.",
+        (
+            Fix(
+                "Cut them where they are tokenized.",
+                (python("tokenizer(text, truncation=True, max_length={:number})", most),),
+            ),
+            Fix(
+                "If the tokenizer should do that by itself, look at its own limit.",
+                ("print(tokenizer.model_max_length, model.config.max_position_embeddings)",),
+            ),
+        ),
+        complete=True,
     )
 
 

@@ -7,6 +7,7 @@ from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import either, said, within
 from ._file_call_cases import CALLS, COMMANDS, CREATED_BEFORE, OTHER_END_CLOSED
+from ._library_cases import EPOCH_WITHOUT_STEPS
 from ._path_cases import HOMES, LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, PATHS
 from ._sample_shapes import explain_shapes
 from ._system_cases import PROGRAM_MISSING
@@ -296,7 +297,8 @@ ROWS = (
         "the dataset has no length, and the number of steps is not set",
         "A streamed dataset has no known end.",
         Fix("Set the number of steps.", ("TrainingArguments(max_steps=10000)",)),
-        "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"),
+        "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py",
+        cases=(EPOCH_WITHOUT_STEPS,)),
 )
 # fmt: on
 

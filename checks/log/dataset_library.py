@@ -16,7 +16,8 @@ _DATASET = "https://github.com/huggingface/datasets/blob/main/src/datasets/arrow
 ROWS = (
     Row("log_dataset_files_differ", "root", "script",
         r"Couldn't cast .*because column names don't match|All the data files must have the same columns|"
-        r"Couldn't cast array of type|JSON parse error: Column\(?.{0,200}\)? (?:changed from|was specified twice)|"
+        r"CastError: Couldn't cast$|Couldn't cast array of type|"
+        r"JSON parse error: Column\(?.{0,200}\)? (?:changed from|was specified twice)|"
         r"The features can't be aligned because",
         ("datasets.table.CastError: Couldn't cast id: int64 to {'text': Value('string')} because column names don't "
          "match", "TypeError: Couldn't cast array of type string to null",
@@ -121,7 +122,7 @@ ROWS = (
          Fix("Write such files on the main process only.", ("if accelerator.is_main_process: json.dump(...)",))),
         "https://docs.python.org/3/library/json.html#json.JSONDecodeError",
         summary="A file or an answer is not valid JSON.", cases=BROKEN_JSON,
-        because_of=("log_dataset_files_differ",)),
+        because_of=("log_dataset_files_differ", "log_deepspeed_config_not_read")),
     Row("log_table_damaged", "root", "script",
         r"(?:EmptyDataError|ParserError|ArrowInvalid): (?P<what>No columns to parse from file|Error tokenizing data.*|"
         r"CSV parse error: .+|Could not open Parquet .*)",

@@ -256,6 +256,8 @@ def log_command_failed(log: Log) -> Answer:
 
 def in_handler(one: UncaughtException) -> str | None:
     """Return the exception during whose handling this one was raised, unless programs expect one of that type."""
+    if one.cause and one.message and one.message in one.cause:
+        return None  # raised again, in the same words
     if not one.cause or one.direct or short_name(one.cause.partition(":")[0]) in _EXPECTED:
         return None
     return one.cause

@@ -11,6 +11,7 @@ from mgpu.snapshot import UncaughtException
 
 from ._circumstances import every, message, never, reported, said, several_ranks, within
 from ._file_call_cases import OTHER_SERVER
+from ._library_cases import UPLOAD, not_made
 
 _ERRORS = "https://huggingface.co/docs/huggingface_hub/package_reference/utilities"
 _GATED = "https://huggingface.co/docs/hub/models-gated"
@@ -214,7 +215,7 @@ ROWS = (
         "files were downloaded to.",
         Fix("Download them on a node with internet access, into a cache that the ranks can read.",
             ("HF_HOME=/scratch/hf hf download ORG/MODEL",
-             "mgpu doctor --only hf_cache_empty_offline,storage")), _OFFLINE),
+             "mgpu doctor --only hf_cache_empty_offline,storage")), _OFFLINE, cases=(UPLOAD,)),
     Row("log_download_damaged", "root", "library",
         r"Consistency check failed: file should be of size|NonMatching(?:Splits|Checksum)\w*Error|"
         r"ChecksumMismatch|ArrowInvalid: (?:Not an Arrow file|Unexpected end of stream|Expected to read)",
@@ -247,7 +248,8 @@ ROWS = (
         ("datasets.exceptions.DatasetGenerationError: An error occurred while generating the dataset",),
         "a dataset could not be prepared; the cause is the exception before it",
         "One of its files is damaged or has different columns, or the disk is full.",
-        Fix("Prepare it in one process, and read the first exception.", ("python train.py",)), _DATASETS),
+        Fix("Prepare it in one process, and read the first exception.", ("python train.py",)), _DATASETS,
+        explain=not_made),
     Row("log_certificate_refused", "root", "library", r"CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|"
         r"Tunnel connection failed: \d+",
         ("requests.exceptions.SSLError: HTTPSConnectionPool(host='huggingface.co', port=443): (Caused by "

@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from ._library_cases import NO_LIGHTNING_MODULE
+
 _UPGRADE = "https://lightning.ai/docs/pytorch/stable/upgrade/from_1_9.html"
 _STRATEGIES = "https://lightning.ai/docs/pytorch/stable/extensions/strategy.html"
 _NOTEBOOKS = "https://lightning.ai/docs/pytorch/stable/common/notebooks.html"
@@ -33,7 +35,7 @@ ROWS = (
          "switch to a single import style."),
         "the script mixes the packages lightning and pytorch_lightning",
         "They contain the same classes twice. A Trainer of one rejects modules, strategies and callbacks of the "
-        "other.", _ONE_PACKAGE, _UPGRADE),
+        "other.", _ONE_PACKAGE, _UPGRADE, cases=(NO_LIGHTNING_MODULE,)),
     Row("log_lightning_removed_hook", "root", "script",
         r"Support for `(?P<hook>\w+_epoch_end)` has been removed in v2",
         ("NotImplementedError: Support for `training_epoch_end` has been removed in v2.0.0. `LitModel` implements "

@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from ._library_cases import beyond_last_row
+
 _HUB = "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/hub.py"
 _CONFIG = "https://github.com/huggingface/transformers/blob/main/src/transformers/configuration_utils.py"
 _DEEPSPEED = "https://github.com/huggingface/transformers/blob/main/src/transformers/integrations/deepspeed.py"
@@ -81,7 +83,7 @@ ROWS = (
              ("pip install --upgrade huggingface_hub hf_xet",))),
         "https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables"),
     Row("log_columns_all_removed", "root", "script",
-        r"IndexError: Invalid key: \d+ is out of bounds for size 0",
+        r"IndexError: Invalid key: (?P<key>-?\d+) is out of bounds for size (?P<size>\d+)",
         ("IndexError: Invalid key: 1432 is out of bounds for size 0",),
         "the dataset has no column left, so that it has no rows",
         "Trainer removes the columns whose names are not arguments of the model's forward(). If forward() has only "
@@ -90,7 +92,8 @@ ROWS = (
              ("TrainingArguments(remove_unused_columns=False)",)),
          Fix("Or name the arguments in forward().",
              ("def forward(self, input_ids, attention_mask, labels): ...",))),
-        "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"),
+        "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py",
+        explain=beyond_last_row),
     Row("log_text_is_not_text", "root", "script",
         r"text input must be of type `str`|TextEncodeInput must be Union\[|TextInputSequence must be str",
         ("ValueError: text input must be of type `str` (single example), `List[str]` (batch or single "

@@ -25,7 +25,8 @@ _FSDP_UTILS = "https://github.com/huggingface/accelerate/blob/main/src/accelerat
 
 def _of_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain two sizes of a parameter: flat pieces of it, or a head with another number of classes."""
-    return _flat_shards.explain(groups, raised) or _checkpoint_cases.of_classes(groups, raised)
+    of_width = _checkpoint_cases.of_width(raised)
+    return _flat_shards.explain(groups, raised) or of_width or _checkpoint_cases.of_classes(groups, raised)
 
 
 # fmt: off

@@ -12,6 +12,7 @@ from . import _plain_torch_cases
 from ._channels import explain_channels
 from ._file_call_cases import NOT_COPIED, NOT_SAVED
 from ._image_cases import ARRAYS_DIFFER
+from ._library_cases import ONE_CLASS_PER_SAMPLE
 from ._own_arguments import index_of_array
 from ._plain_script_cases import in_plain_script, joined_in_plain_script, product_in_plain_script
 from ._sizes import sizes
@@ -133,6 +134,7 @@ ROWS = (
         "lengths (images or prompts inserted into one only), or they come from different ranks' batches.",
         (Fix("Pad and shift labels exactly like the input ids.", ("assert labels.shape == input_ids.shape",)), _SHAPES),
         _LOSS, summary="The loss got different numbers of predictions and labels.",
+        cases=(ONE_CLASS_PER_SAMPLE,),
         remark=sizes(r"batch_size \((?P<a>\d+)\) to match target batch_size \((?P<b>\d+)\)")),
     Row("log_label_shapes_differ", "root", "script",
         r"Target size \(torch\.Size\((?P<a>\[[^\]]*\])\)\) must be the same as input size "

@@ -7,6 +7,7 @@ from mgpu.signature import Case, Row, signatures
 
 from . import _loading_cases
 from ._circumstances import said, within
+from ._library_cases import HEADLESS, best_metric
 from ._missing_settings import other_option
 
 _TRAINER = "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"
@@ -81,14 +82,15 @@ ROWS = (
         ("ValueError: The model did not return a loss from the inputs, only the following keys: logits. For "
          "reference, the inputs it received are input_ids,attention_mask.",),
         "the batches have no labels, so the model returns no loss",
-        "Models compute a loss only if they get `labels`. The dataset has no such column, the collator does not make "
-        "one, or Trainer removed a column with another name.",
+        "Models compute a loss only if they get `labels`. The dataset has no such column, its labels are text (which "
+        "the default collator leaves out), the collator does not make any, or Trainer removed a column with another "
+        "name.",
         (Fix("Rename the column, or let the collator make labels.",
              ("dataset = dataset.rename_column('label', 'labels')",
               "DataCollatorForLanguageModeling(tokenizer, mlm=False)")),
          Fix("Keep the columns that your model names otherwise.",
              ("TrainingArguments(remove_unused_columns=False, label_names=['my_labels'])",))), _TRAINER,
-        cases=(_LABELS_RECEIVED,)),
+        cases=(*HEADLESS, _LABELS_RECEIVED)),
     Row("log_model_without_head", "root", "script",
         r"cannot be used as is for training: it only computes hidden states",
         ("ValueError: The model you have picked (BertModel) cannot be used as is for training: it only computes hidden "
@@ -108,7 +110,7 @@ ROWS = (
         "evaluation batches have no labels.",
         Fix("Return it from compute_metrics, or choose another one.",
             ("TrainingArguments(metric_for_best_model='eval_loss')", "TrainingArguments(label_names=['labels'])")),
-        _TRAINER),
+        _TRAINER, explain=best_metric),
     Row("log_checkpoint_to_resume_missing", "root", "script",
         r"(?:Can't find a valid checkpoint at|No valid checkpoint found in output directory|"
         r"Tried to find(?= \S+ but folder does not exist)) \(?(?P<path>[^\s()]+)",

@@ -66,6 +66,10 @@ _PREPARES = re.compile(
 )
 # A bar of datasets (map, filter), whatever its title: it counts examples. Trainers count steps.
 OF_DATASET = re.compile(r"\d%\|[^|]*\| *[\d.]+[kKMG]?/[\d.?]+[kKMG]? \[[^\]]{0,60}\bexamples/s\b")
+# What Trainer prints of its plan before the first step: "  Total optimization steps = 2".
+_PLANNED = re.compile(
+    r"\b(?:Total optimization steps|Gradient Accumulation steps|Num (?:Epochs|examples)) = [\d,]+$", re.I
+)
 _EVALUATES = re.compile(
     r"\b(?:eval\w*|valid\w*|val|test\w*|predict\w*|inference|generate|generating|generation|mAP\S*|sampling)\b|mAP",
     re.I,
@@ -170,7 +174,7 @@ def _can_count(text: str) -> bool:
 def counter(text: str) -> tuple[str, float, float | None] | None:
     """Return the name, value and total of a line's counter."""
     found = _bar(text) or (_COUNTER.search(text) if _can_count(text) else None)
-    if found is None:
+    if found is None or _PLANNED.search(text):
         return None
     try:
         of = None if found["of"] in (None, "?") else float(found["of"])
