@@ -51,8 +51,8 @@ _SAID = (
         r"please (?:select|choose|use)).+)"
     ),
     re.compile(
-        r"^(?:Unknown|Invalid|Unsupported) (?P<what>loss type|[a-z]+_[a-z_]+|initialization|schedule|scheduler|optimizer|"
-        rf"activation|backend|precision|mode|strategy|policy):? (?:\w+=)?{_VALUE}$"
+        r"^(?:Unknown|Invalid|Unsupported) (?P<what>loss type|[a-z]+_[a-z_]+|initialization|schedule|scheduler|"
+        rf"optimizer|activation|backend|precision|mode|strategy|policy):? (?:\w+=)?{_VALUE}$"
     ),
 )
 # What transformers' and accelerate's enumerations are values of.
