@@ -31,8 +31,7 @@ UPLOAD = Case(
          ("TrainingArguments(push_to_hub=False)", "hf upload ORG/MODEL FOLDER")),
      Fix("If the nodes have access, take the variable away.", ("unset HF_HUB_OFFLINE TRANSFORMERS_OFFLINE",))),
     "huggingface_hub.errors.OfflineModeIsEnabled: Cannot reach https://huggingface.co/api/repos/create: offline mode "
-    "is "
-    "enabled. To disable it, please unset the `HF_HUB_OFFLINE` environment variable.",
+    "is enabled. To disable it, please unset the `HF_HUB_OFFLINE` environment variable.",
     "https://huggingface.co/docs/huggingface_hub/guides/upload")
 HEADLESS = (
     Case(said(r"only the following keys: last_hidden_state"),

@@ -100,8 +100,7 @@ _OF_ROWS = (
             r"select_columns|add_item|save_to_disk|train)'",
             "a {owner} has no {name}(){at}",
             "A DatasetDict holds the splits, each of which is a dataset. A stream (streaming=True, "
-            "to_iterable_dataset) "
-            "can only be read in order.",
+            "to_iterable_dataset) can only be read in order.",
             (Fix("Of a dictionary, take a split.", ("dataset['train'].train_test_split(test_size=0.05)",)),
              Fix("Of a stream, use what reads in order.", ("dataset.take(1000)", "dataset.skip(1000)"))), of_code=True),
     Refusal("TypeError", r"^Wrong key type: '(?P<got>.{1,40}?)' of type '<class '(?P<kind>\w+)'>'",
@@ -111,8 +110,7 @@ _OF_ROWS = (
     Refusal("FileNotFoundError", r"^Directory (?P<path>.{1,200}) not found$",
             "the folder {path} does not exist{at}",
             "load_from_disk() takes the folder that save_to_disk() wrote. A relative path starts at the folder in "
-            "which "
-            "the ranks run, and other nodes may not have it.",
+            "which the ranks run, and other nodes may not have it.",
             (Fix("Check it on every node.", ("pwd; ls -la FOLDER",)),), of_code=True),
     Refusal("AttributeError", r"'list' object has no attribute "
             r"'(?P<name>lower|upper|split|strip|replace|startswith|endswith|"
@@ -125,8 +123,7 @@ _OF_ROWS = (
     Refusal("TypeError", r"^(?P<name>[\w<>.]+)\(\) missing 1 required positional argument: '(?P<what>\w+)'",
             "{name}() needs a second argument ({what}), and map() gives one{at}",
             "map() and filter() pass the row or batch. The number of the row comes second if with_indices=True, the "
-            "rank "
-            "if with_rank=True.",
+            "rank if with_rank=True.",
             (Fix("Ask for it, or leave it out of the function.", ("dataset.map(function, with_indices=True)",
                                                                   "dataset.map(function, fn_kwargs={'limit': 10})")),),
             of_code=True, within=r"^datasets/\w+\.py in (?:apply_function|iter_outputs|_map_single|map|process)"),
@@ -148,8 +145,7 @@ _OF_TYPES = (
             r"convert to|was not a sequence|was expecting a|did not recognize)(?P<kind> \w+)?",
             "a column has values of different types: {got} is a {given}{at}",
             "All rows of a column have one type{kind}, which the first ones decide. Objects of Python's own classes "
-            "have "
-            "none.",
+            "have none.",
             (Fix("Convert the column before.", ("df['label'] = df['label'].astype(str)",
                                                 "[{**row, 'label': str(row['label'])} for row in rows]")),)),
     Refusal("ArrowInvalid", r"cannot mix (?P<one>[\w-]+) and (?P<other>[\w-]+)[\w, -]*values",

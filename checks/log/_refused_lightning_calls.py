@@ -113,8 +113,7 @@ OF_LIGHTNING = (
     Refusal("RuntimeError", r"^(?P<name>\w+) is not attached to a `Trainer`",
             "self.trainer is used before {name} belongs to a Trainer{at}",
             "It exists only within fit(), validate(), test() and predict(). In a constructor, or if the model is "
-            "called "
-            "without Lightning, there is none.",
+            "called without Lightning, there is none.",
             (Fix("Ask first, or move the code to a hook.",
                  ("if self._trainer is not None: ...", "def on_fit_start(self): ...")),), of_code=True),
     Refusal("TypeError", r"(?P<name>\w+)\.__init__\(\) missing \d+ required (?:positional|keyword-only) arguments?: "

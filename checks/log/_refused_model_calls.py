@@ -105,8 +105,8 @@ _OF_GENERATION = (
     Refusal("ValueError", r"Input length of (?P<what>\S+) is (?P<length>\d+), but `max_length` is set to "
             r"(?P<most>-?\d+)",
             "the prompt has {length} tokens, and max_length is {most}: nothing is left to generate{at}",
-            "max_length counts the prompt. It is 20 if neither the call nor the model's generation config sets one. "
-            "A batch that is padded to a fixed length reaches it, too.",
+            "max_length counts the prompt. It is 20 if neither the call nor the model's generation config sets one. A "
+            "batch that is padded to a fixed length reaches it, too.",
             (Fix("Limit the new tokens instead.", ("model.generate(**inputs, max_new_tokens=256)",)),
              Fix("Or cut the prompts.", ("tokenizer(text, truncation=True, max_length=1024)",)))),
     Refusal("ValueError", r"`(?P<name>max_new_tokens|max_length|min_length|num_beams|top_k)` (?:must be|has to be) "
@@ -117,7 +117,7 @@ _OF_GENERATION = (
     Refusal("ValueError", r"`temperature` \(=(?P<got>.{1,20}?)\) has to be a strictly positive float",
             "temperature is {got}, and must be a number above 0{at}",
             "0 asks for the most probable token: that is greedy search. A value that looks right is a text, or a whole "
-            "number in old releases.",
+            "number.",
             (Fix("For greedy search, leave it out.", ("model.generate(..., do_sample=False)",)),
              Fix("Else use a float.", ("model.generate(..., do_sample=True, temperature=float(temperature))",))),
             of_code=True),
@@ -161,7 +161,7 @@ _OF_GENERATION = (
             within=r"^transformers/generation"),
     Refusal("AttributeError", r"'tuple' object has no attribute 'get_seq_length'",
             "past_key_values is a tuple, which this transformers no longer accepts{at}",
-            "Since 4.45 it is a Cache object; releases from 5.0 convert no tuples.",
+            "Newer releases keep keys and values in Cache objects, and convert no tuples any more.",
             (Fix("Make an object, or let the model make it.",
                  ("from transformers import DynamicCache", "model(..., "
                                                            "past_key_values=DynamicCache(config=model.config))")),
@@ -289,8 +289,7 @@ _OF_ADAPTERS = (
             r"print_trainable_parameters|merge_adapter|unmerge_adapter)'",
             "{owner} has no {name}(): it is not a model of PEFT{at}",
             "Only get_peft_model() and PeftModel.from_pretrained() return one. A model that was merged already, or "
-            "into "
-            "which a trainer put its adapter, is a plain one.",
+            "into which a trainer put its adapter, is a plain one.",
             (Fix("Load the adapter on top of the base model.", ("model = PeftModel.from_pretrained(base, ADAPTER)",
                                                                 "print(type(model))")),
              Fix("If a trainer wrapped it, use the trainer's model.", ("trainer.model.merge_and_unload()",))),

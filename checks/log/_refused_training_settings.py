@@ -41,9 +41,8 @@ _OF_TRAINER = (
     Refusal("TypeError", r"^can only join an iterable$",
             "Trainer got an empty batch{at}",
             "It wants to list the columns that the model expects, and fails itself, because "
-            "remove_unused_columns=False "
-            "left that list unset. The collator returned a batch without a tensor: the default one keeps numbers and "
-            "tensors, and drops text and None.",
+            "remove_unused_columns=False left that list unset. The collator returned a batch without a tensor: the "
+            "default one keeps numbers and tensors, and drops text and None.",
             (Fix("Give the dataset columns of numbers, or a data_collator that makes tensors.",
                  ("Trainer(..., data_collator=DataCollatorWithPadding(tokenizer))",)), _COLUMNS),
             within=r"^transformers/trainer"),
@@ -191,8 +190,8 @@ _OF_TRL = (
             (Fix("Keep one.", ("DPOConfig(sync_ref_model=True, precompute_ref_log_probs=False)",)),), of_code=True),
     Refusal("AttributeError", r"'list' object has no attribute 'endswith'",
             "a list of texts is used as one text: probably formatting_func returns a list{at}",
-            "trl calls it with one sample and expects one text. Before trl 0.16 it was called with a batch, and "
-            "returned a list. A column with lists of texts does the same.",
+            "trl calls it with one sample and expects one text. Older releases called it with a batch, and it returned "
+            "a list. A column with lists of texts does the same.",
             (Fix("Return one text.", ("def formatting_func(example): return example['prompt'] + example['answer']",)),),
             of_code=True,
             within=r"^trl/"),
