@@ -17,6 +17,7 @@ from mgpu.snapshot import UncaughtException
 from mgpu.text import listed
 
 from . import _calls as calls
+from . import _not_compiled as not_compiled
 from . import _other_argument_names as other_names
 from . import _package_mistakes as mistakes
 from . import _shadowed_modules as shadowed
@@ -28,36 +29,6 @@ _BUILD_APEX = (
     "--no-build-isolation ."
 )
 
-_ENGINE_WITHOUT_TORCH = Meaning(
-    "Transformer Engine is installed without its part for torch",
-    "Its extension for torch is compiled when it is installed. The plain package has none, or the build was skipped or "
-    "failed.",
-    (
-        Fix(
-            "Install it with the extension, for this torch.",
-            (
-                "pip install --no-build-isolation 'transformer-engine[pytorch]'",
-                "python -c 'import transformer_engine.pytorch'",
-            ),
-        ),
-    ),
-)
-
-_HELPERS = ("helpers", "helpers_cpp")  # a C++ extension of megatron.core.datasets, earlier of megatron.data
-_HELPERS_NOT_COMPILED = Meaning(
-    "Megatron's dataset helpers are not compiled",
-    "Rank 0 compiles them when training starts. make or g++ failed or is missing, or the folder cannot be written.",
-    (
-        Fix(
-            "Compile them, and read make's first error.",
-            (
-                "make -C $(python -c 'import megatron.core.datasets as d; print(d.__path__[0])')",
-                "pip install pybind11",
-                "make -C megatron/data  # in a repository of an older release",
-            ),
-        ),
-    ),
-)
 _CLONE_MEGATRON = (
     Fix(
         "Clone the release that fits the installed megatron-core, and put it on the path of all ranks.",
@@ -98,8 +69,8 @@ def _of_repository(module: str) -> Meaning | None:
         )
     if package != "megatron" or not rest:
         return None
-    if rest.rpartition(".")[2] in _HELPERS:
-        return _HELPERS_NOT_COMPILED
+    if compiled := not_compiled.explain(package, rest.rpartition(".")[2]):
+        return compiled
     if rest.startswith("core"):
         return None
     return Meaning(
@@ -310,12 +281,10 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
             ),
         )
     package = module.partition(".")[0]
-    if package == "megatron" and name in _HELPERS:
-        return _HELPERS_NOT_COMPILED
+    if compiled := not_compiled.explain(package, name):
+        return compiled
     if dtype := other_names.explain_dtype(module, name):
         return dtype
-    if (module, name) == ("transformer_engine", "pytorch"):
-        return _ENGINE_WITHOUT_TORCH
     if hidden := shadowed.explain_shadowed(module, name, raised):
         return hidden
     if lazy := mistakes.explain_lazy_import(module, name):

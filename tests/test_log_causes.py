@@ -321,8 +321,8 @@ def test_another_line_with_the_message_and_more_is_quoted(tmp_path: Path) -> Non
         f"Dataset not found: /d/val\n{text}",
     ):
         words = explained(tmp_path, whole)[2]
-        assert "The program also printed: " in words and "/d/val" in words
-    assert "also printed" not in explained(tmp_path, text)[2]
+        assert "Elsewhere, the program printed: " in words and "/d/val" in words
+    assert "Elsewhere" not in explained(tmp_path, text)[2]
 
 
 def test_steps_that_worked_are_told(tmp_path: Path) -> None:

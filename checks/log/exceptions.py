@@ -190,9 +190,8 @@ def _after_steps(one: UncaughtException, log: Log) -> str:
 
 
 def _said_elsewhere(one: UncaughtException) -> str:
-    if one.says_more:
-        return f' The program also printed: "{one.says_more}".'
-    return f' Just before it, the program printed: "{one.said_before}".' if one.said_before else ""
+    when, line = ("Just before it", one.said_before) if one.says_more is None else ("Elsewhere", one.says_more)
+    return f' {when}, the program printed: "{line}".' if line else ""
 
 
 @check(Severity.ERROR, source="https://docs.python.org/3/library/traceback.html", role="root", kind="script")
