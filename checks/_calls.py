@@ -85,6 +85,8 @@ def explain(call: str, name: str, one: UncaughtException | None) -> Meaning | No
         )
         return _without_head(found["model"], name, one) if known else _takes_no_labels(call, name)
     owner = call.removesuffix(".__init__")
+    if name == "closure" and call.endswith(".step"):
+        return _without_closure(call)
     if name in _FROM_LAUNCHER and _SETTINGS.search(owner) and skew.package_of(call) != "peft":
         return _of_launcher(owner, name)
     if owner == "TrainingArguments" and name in _OF_DERIVED:
@@ -92,6 +94,21 @@ def explain(call: str, name: str, one: UncaughtException | None) -> Meaning | No
     if asked_by_script(one) and not skew.package_of(call):
         return _of_script(call, name, one)
     return None
+
+
+def _without_closure(call: str) -> Meaning:
+    return Meaning(
+        f"{call}() of the optimizer has no argument closure, which its caller passes",
+        "step(closure=None) is the form of torch's optimizers. Lightning, GradScaler and accelerate call it with a "
+        "function that computes the loss again. An optimizer with another step() works only if it is called directly.",
+        (
+            Fix(
+                "Accept it in the optimizer's class.",
+                ("def step(self, closure=None): loss = closure() if closure is not None else None",),
+            ),
+            Fix("Or call the optimizer itself, with manual optimization.", ("self.optimizers().optimizer.step()",)),
+        ),
+    )
 
 
 def _of_derived(owner: str, name: str) -> Meaning:

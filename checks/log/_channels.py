@@ -16,6 +16,21 @@ _LATENTS = re.compile(r"noisy_latents|noisy_model_input|latent_model_input|noise
 _VAES = "SD 1, SD 2 and SDXL have 4 channels of latents; SD 3, FLUX and most video models have 16 or more."
 
 
+def _single(shape: list[int], got: int) -> Meaning:
+    return Meaning(
+        f"the input {shape} has {got} channels, and the model expects one: probably a dimension is at the wrong place",
+        "The dimension of size 1 stands last. Either the batch dimension is missing, because a batch of one was "
+        "squeezed, or the channel was added at the end instead of after the batch.",
+        (
+            Fix(
+                "Print the shape where the input is made, and name the dimension that squeeze() removes.",
+                ("print(x.shape)", "x = x.squeeze(1)  # not x.squeeze()"),
+            ),
+            Fix("The input must be (batch, 1, length).", ("x = x.movedim(-1, 1)", "x = x.unsqueeze(0)")),
+        ),
+    )
+
+
 def _layout(shape: list[int], expected: int) -> Meaning:
     return Meaning(
         f"the channels of the input {shape} are in its last dimension; the model expects them in dimension 1",
@@ -72,7 +87,7 @@ def explain_channels(groups: Mapping[str, str], raised: UncaughtException | None
     expected, got = int(groups["a"]), int(groups["b"])
     shape = [int(size) for size in groups["shape"].split(",")]
     if len(shape) > 2 and shape[-1] == expected and shape[1] == got:
-        return _layout(shape, expected)
+        return _single(shape, shape[1]) if expected == 1 else _layout(shape, expected)
     code = " ".join(filter(None, (raised.own_code, *raised.own_lines))) if raised else ""
     small = min(expected, got) > 2 and max(expected, got) <= _MOST_LATENTS
     if small and (_LATENTS.search(code) or (raised and "diffusers" in raised.packages)):

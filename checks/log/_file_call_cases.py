@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import every, line_of, message, own_line, source_line
+from ._circumstances import every, line_of, message, own_line, source_line, within
 
 _OS = "https://docs.python.org/3/library/os.html#files-and-directories"
 _SUBPROCESS = "https://docs.python.org/3/library/subprocess.html#subprocess.Popen"
@@ -154,6 +154,19 @@ RENAMED_ONTO_FILE = Case(
     (Fix("See what both are, and move the file away.", ("ls -ld {path:path}",)),),
     _SCRIPT.format(line="os.rename('out/s.tmp', 'out/s')") +
     "NotADirectoryError: [Errno 20] Not a directory: 'out/s.tmp' -> 'out/s'", _OS)
+WANDB_ENDED = Case(
+    within(r"(?:^|/)wandb/"),
+    "wandb's own process ended while the run logged to it",
+    "wandb runs a service beside the program (wandb-core), and sends it what is logged. It was killed (memory), or "
+    "crashed. The training itself had not failed.",
+    (Fix("Check whether memory ran out, and wandb's own log of the run.",
+         ("sudo dmesg -T | grep -i 'killed process' | tail", "tail wandb/latest-run/logs/debug-internal.log")),
+     Fix("Log offline or with another release, and resume from the last checkpoint.",
+         ("export WANDB_MODE=offline", "pip install -U wandb"))),
+    'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    logger.log(values)\n'
+    '  File "/x/site-packages/wandb/sdk/lib/sock_client.py", line 130, in _send\n    sent = self._sock.send(data)\n'
+    "BrokenPipeError: [Errno 32] Broken pipe",
+    "https://docs.wandb.ai/support/")
 OTHER_END_CLOSED = Case(
     own_line(r"\bsend(?:all|_bytes|to)?\("),
     "the other end of a connection was closed, and the script sends to it",

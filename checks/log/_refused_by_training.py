@@ -165,6 +165,18 @@ _STEPS = alike(
     (Fix("Give it the loss itself.", ("scaler.scale(loss).backward()",)),),
     (r"^outputs must be a Tensor or an iterable of Tensors", "GradScaler.scale() gets a number, not the loss{at}"),
 )
+_BETWEEN_TWO_RANKS = alike(
+    "With device_id in init_process_group, NCCL's communicator of all ranks is made at once, and those of two "
+    "ranks are split off it. Here the group has none for the tensor's device: the rank uses another device than "
+    "the one that it named, or the group is of ranks that named none.",
+    (Fix("Name the device that the rank really uses, before the group is made.",
+         ("torch.cuda.set_device(local_rank)",
+          "dist.init_process_group('nccl', device_id=torch.device('cuda', local_rank))")),
+     Fix("Or exchange in one batch, which uses the group's own communicator.",
+         ("dist.batch_isend_irecv([dist.P2POp(dist.isend, x, dst), dist.P2POp(dist.irecv, y, src)])",))),
+    (r"Parent communicator missing in eager initialization mode",
+     "a send or receive between two ranks finds no NCCL communicator for its device{at}"),
+)
 _FILES = alike(
     "The path is not that of a file of this kind.",
     (Fix("Look at what is there.", ("ls -ld PATH", "file PATH")),),
@@ -254,6 +266,6 @@ _DISTRIBUTIONS = alike(
     (r"No KL\(p \|\| q\) is implemented for p type (?P<one>\w+) and q type (?P<other>\w+)",
      "torch has no formula for the KL divergence of {one} and {other}{at}"),
 )
-OF_TRAINING = (*_TARGETS, *_GRADIENTS, *_OPTIMIZERS, *_AUTOCAST, *_STEPS, *_FILES, *_CAPTURES, *_LOADERS,
-               *_DISTRIBUTIONS)
+OF_TRAINING = (*_TARGETS, *_GRADIENTS, *_OPTIMIZERS, *_AUTOCAST, *_STEPS, *_BETWEEN_TWO_RANKS, *_FILES, *_CAPTURES,
+               *_LOADERS, *_DISTRIBUTIONS)
 # fmt: on

@@ -19,6 +19,13 @@ _OF_TOKENIZERS = (
                  ("ids = np.where(ids != -100, ids, tokenizer.pad_token_id)",
                   "tokenizer.batch_decode(ids, skip_special_tokens=True)")),),
             within=r"^transformers/|^tokenizers/"),
+    Refusal("AttributeError", r"'\w+' object has no attribute 'vllm_engine'",
+            "the trainer wants to generate with vLLM inside the model, and the model has no engine{at}",
+            "Unsloth's GRPO takes the engine that from_pretrained() made with fast_inference=True. The model was "
+            "loaded without it, or vLLM is not installed.",
+            (Fix("Load the model with its engine, or generate without vLLM.",
+                 ("FastLanguageModel.from_pretrained(NAME, fast_inference=True)", "GRPOConfig(use_vllm=False)")),),
+            of_code=True),
     Refusal("OverflowError", r"^int too (?:big|large) to convert",
             "a length or id is too large for the tokenizer{at}",
             "Probably max_length=tokenizer.model_max_length: without a limit in its files, it is 10**30.",

@@ -102,6 +102,20 @@ ROWS = (
         Fix("Read that report, and the newest log of CANN.", _SHOW), _CANN, explain=_of_code,
         because_of=("log_npu_memory_full", "log_hccl_rank_missing"),
         summary="A call of an Ascend NPU or of HCCL failed."),
+    Row("log_torch_npu_does_not_load", "root", "library",
+        r"\blibtorch_npu\.so: undefined symbol|"
+        r"\blib(?:atb|ascendcl|hccl|opapi|runtime|torch_npu)\w*\.so\S*: cannot open shared object",
+        ("ImportError: /venv/lib/python3.10/site-packages/torch_npu/lib/libtorch_npu.so: undefined symbol: "
+         "_ZN3atb15CreateOperation", "ImportError: libascendcl.so: cannot open shared object file: No such file or "
+                                     "directory", "ImportError: libatb.so: cannot open shared object file"),
+        "torch_npu does not load: CANN, or its library ATB (nnal), is missing or of another release",
+        "torch_npu is built for one torch and one release of CANN. Their libraries are found only after "
+        "set_env.sh was sourced. A missing symbol means that the library is there in another release.",
+        (Fix("Load the environment of CANN and of nnal in this shell and in the job script.",
+             ("source /usr/local/Ascend/ascend-toolkit/set_env.sh", "source /usr/local/Ascend/nnal/atb/set_env.sh")),
+         Fix("Compare the releases with the table of torch_npu.",
+             ("pip show torch torch_npu", "cat /usr/local/Ascend/ascend-toolkit/latest/version.cfg"))),
+        _TORCH_NPU, summary="torch_npu does not load: CANN or ATB is missing or of another release."),
     Row("log_npu_memory_full", "root", "cuda",
         r"NPU out of memory\. Tried to allocate (?P<size>[\d.]+ [KMGT]iB)",
         ("RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.97 GiB total capacity; 57.10 GiB "

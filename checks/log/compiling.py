@@ -159,7 +159,7 @@ ROWS = (
         "Each CUDA release supports compilers up to a certain version.",
         Fix("Use an older one.", ("conda install -c conda-forge gxx=12", "export CC=gcc-12 CXX=g++-12")),
         "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/"),
-    Row("log_extension_not_built", "wrapper", "library",
+    Row("log_extension_not_built", "secondary", "library",
         r"Error building extension '\w+'|ninja: build stopped: subcommand failed|"
         r"Command '\['ninja', '-v'\]' returned non-zero exit status",
         ("RuntimeError: Error building extension 'cpu_adam'", "ninja: build stopped: subcommand failed.",

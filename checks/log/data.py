@@ -6,7 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import either, said, within
-from ._file_call_cases import CALLS, COMMANDS, CREATED_BEFORE, OTHER_END_CLOSED
+from ._file_call_cases import CALLS, COMMANDS, CREATED_BEFORE, OTHER_END_CLOSED, WANDB_ENDED
 from ._library_cases import EPOCH_WITHOUT_STEPS
 from ._path_cases import HOMES, LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, PATHS
 from ._sample_shapes import explain_shapes
@@ -288,7 +288,7 @@ ROWS = (
         "the program wrote to a pipe that has no reader",
         "The reader (head, less, tee) exited, or a worker lost its parent.",
         Fix("Redirect the output to a file.", ("mgpu launch train.py > train.log 2>&1",)), _PYTHON,
-        because_of=("log_kernel_lost_parent",), cases=(OTHER_END_CLOSED,)),
+        because_of=("log_kernel_lost_parent",), cases=(WANDB_ENDED, OTHER_END_CLOSED)),
     Row("log_steps_unknown", "root", "script",
         r"max_steps must be set to a positive value if dataloader does not have a length|"
         r"max_steps has to be specified|object of type '\w*IterableDataset' has no len\(\)",

@@ -111,7 +111,8 @@ def _lost_loader_worker(one: UncaughtException) -> bool:
 
 
 def _is_communication_error(one: UncaughtException) -> bool:
-    return bool(_COMMUNICATION.search(short_name(one.type)) or _COMMUNICATION.search(one.message))
+    said = f"{short_name(one.type)}\n{one.message}"
+    return bool(_COMMUNICATION.search(said)) and "INTERNAL ASSERT FAILED" not in said
 
 
 def _not_about_data(one: UncaughtException) -> bool:
@@ -233,7 +234,7 @@ def _without_commands(log: Log) -> list[UncaughtException]:
     Severity.ERROR,
     source="https://docs.python.org/3/library/subprocess.html#subprocess.CalledProcessError",
     role="secondary",
-    kind="script",
+    kind="launcher",
     because_of=("log_command_not_found",),
 )
 def log_command_failed(log: Log) -> Answer:

@@ -12,7 +12,7 @@ from mgpu.snapshot import UncaughtException
 
 from .. import _calls as calls
 from .. import _version_skew as skew
-from ._circumstances import shown
+from ._circumstances import said, shown
 from ._module_cases import BNB_CUDA_CHOSEN, BNB_SOURCE_TREE, NO_BITSANDBYTES
 from ._numpy_sizes import built_for_numpy
 from ._start_cases import NCCL_NOT_ON_PATH
@@ -82,6 +82,17 @@ _NO_NCCL_ON_WINDOWS = Case(
     "RuntimeError: Distributed package doesn't have NCCL built in\n",
     "https://docs.pytorch.org/docs/stable/distributed.html")
 
+_CIRCLE_OF_PACKAGES = Case(
+    said(r"partially initialized module '[\w.]+' .{0,60}\(/\S*/(?:site|dist)-packages/"),
+    "parts of installed packages import each other: {module} is imported before it is ready",
+    "The module is an installed one, not a file of the script's folder. Usually two packages that belong together are "
+    "of releases that do not fit, or an import of one runs before the one that prepares it.",
+    (Fix("See which packages the last frames of the traceback are of, and install releases that belong together.",
+         ("pip list | grep -iE 'unsloth|transformers|torch|vllm'", "pip check")),
+     Fix("If the traceback begins in an import of the script, follow the order that the package documents.")),
+    "ImportError: cannot import name 'SUPPORTED' from partially initialized module 'unsloth.models.vision' (most "
+    "likely due to a circular import) (/venv/lib/python3.12/site-packages/unsloth/models/vision.py)",
+    _SYS_PATH)
 ROWS = (
     Row("log_libnvjitlink_old", "root", "library", r"undefined symbol: _?_?nvJitLink|"
         r"__nvJitLink\w+, version libnvJitLink",
@@ -152,7 +163,7 @@ ROWS = (
         "The script's folder comes first on the path, so ./datasets.py hides the package of that name.",
         Fix("Rename it.", ("ls {module:dotted}.py {module:dotted}", "mgpu doctor --only module_shadowed_here")),
         _SYS_PATH,
-        summary="One of your files has the name of an imported module."),
+        summary="One of your files has the name of an imported module.", cases=(_CIRCLE_OF_PACKAGES,)),
     Row("log_torch_initialized_twice", "root", "script",
         r'generic_type: cannot initialize type "\w+": an object with that name is already defined',
         ('RuntimeError: generic_type: cannot initialize type "GradBucket": an object with that name is already defined',

@@ -176,7 +176,8 @@ ROWS = (
              ("rm -rf ~/.cache/torch_extensions", "python -c 'import deepspeed; "
               "deepspeed.ops.op_builder.CPUAdamBuilder().load()'")),
          Fix("On shared home folders, use one cache per node.",
-             ("export TORCH_EXTENSIONS_DIR=/tmp/torch_extensions",))), _BUILD),
+             ("export TORCH_EXTENSIONS_DIR=/tmp/torch_extensions",))), _BUILD,
+        because_of=("log_extension_not_built",)),
     Row("log_start_method_set_twice", "root", "script", r"^(?:\w+\.)*RuntimeError: context has already been set",
         ("RuntimeError: context has already been set",),
         "multiprocessing's start method was set a second time",

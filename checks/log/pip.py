@@ -46,7 +46,7 @@ ROWS = (
         "https://peps.python.org/pep-0668/"),
     Row("log_torch_incomplete", "root", "library",
         r"Failed to load PyTorch C extensions|"
-        r"\blibtorch(?:_\w+)?\.so: undefined symbol: (?!nccl)\w+",
+        r"\blibtorch(?:_(?!npu\b)\w+)?\.so: undefined symbol: (?!nccl)\w+",
         ("ImportError: Failed to load PyTorch C extensions:",
          "ImportError: /x/torch/lib/libtorch_cuda.so: undefined symbol: cublasLtGetVersion"),
         "the installation of torch is incomplete, or mixed from two versions",

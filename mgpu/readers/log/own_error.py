@@ -40,6 +40,7 @@ _REFUSES = re.compile(
     r"please (?:set|provide|specify|install|use|run|check|pass)|failed to|aborting|exiting)\b",
     re.I,
 )
+_FAILS = re.compile(r"\b(?:errors?|fail\w*|exceptions?|crash\w*|kill\w*|lost|out of|not|no)\b", re.I)
 _NO_MESSAGE = re.compile(
     r"^\s|\d+%\||Traceback|Error executing job with overrides|^\{|"
     r"\b(?:INFO|DEBUG|WARNING|Warning)\b|^File |ncclUnique|frame #"
@@ -70,6 +71,8 @@ def _error(line: Line, file: str, number: int, *, failed: bool, alone: bool) -> 
     if is_handled(line.text) or _NO_MESSAGE.search(line.text):
         return None
     found = _ERROR.match(line.text) or (_ERROR.search(line.whole) if line.whole != line.text else None)
+    if found and found[0].startswith("CRITICAL") and not (_REFUSES.search(found[0]) or _FAILS.search(found[0])):
+        found = None  # some programs log their milestones with it
     if found and line.whole[: found.start()][-1:].isalnum():
         found = None  # of the name of an exception
     if found or ((failed or alone) and _REFUSES.search(line.text)):

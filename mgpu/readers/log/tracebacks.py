@@ -39,6 +39,7 @@ _HARMLESS = (
     "Exception ignored in",
     "Exception ignored while",
     "Error in atexit._run_exitfuncs",
+    "Could not load bitsandbytes native library",  # it goes on; a call of what is missing fails later
     *_IN_THREAD,
 )
 # Ray repeats a worker's exception in the process that waited for it: the worker's own frames and exception follow.
