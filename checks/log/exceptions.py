@@ -111,8 +111,9 @@ def _lost_loader_worker(one: UncaughtException) -> bool:
 
 
 def _is_communication_error(one: UncaughtException) -> bool:
-    said = f"{short_name(one.type)}\n{one.message}"
-    return bool(_COMMUNICATION.search(said)) and "INTERNAL ASSERT FAILED" not in said
+    return (
+        bool(_COMMUNICATION.search(f"{short_name(one.type)}\n{one.message}")) and "INTERNAL ASSERT" not in one.message
+    )
 
 
 def _not_about_data(one: UncaughtException) -> bool:
