@@ -104,16 +104,14 @@ def has_signature(one: UncaughtException) -> bool:
 
 
 def _lost_loader_worker(one: UncaughtException) -> bool:
-    """Whether the exception means that a rank lost its own DataLoader worker."""
-    # A worker that reports its own exception is there: "Caught EOFError in DataLoader worker process 0."
+    """Whether the exception means that a rank lost its own DataLoader worker: one that reports its own did not."""
     own = one.message.startswith("Caught ") or "worker.py in _worker_loop" in " ".join(one.frames)
     return one.loader and not own and short_name(one.type) in _LOST_WORKER_TYPES
 
 
 def _is_communication_error(one: UncaughtException) -> bool:
-    return (
-        bool(_COMMUNICATION.search(f"{short_name(one.type)}\n{one.message}")) and "INTERNAL ASSERT" not in one.message
-    )
+    said = f"{short_name(one.type)}\n{one.message}"
+    return "INTERNAL ASSERT" not in said and bool(_COMMUNICATION.search(said))
 
 
 def _not_about_data(one: UncaughtException) -> bool:
