@@ -14,6 +14,7 @@ SDPA = ("torch/nn/functional.py", "scaled_dot_product_attention", "return torch.
 COMPILED = ("torch/_inductor/codecache.py", "__call__", "return self.current_callable(inputs)")
 NPU = ("vllm_ascend/attention.py", "forward", "raise RuntimeError(")
 LOAD = ("vllm/model_executor/models/llama.py", "load_weights", "loader = param.weight_loader")
+SYNC = ("trl/generation/vllm_generation.py", "sync_weights", "llm_model.load_weights([(name, param.data)])")
 LOSS = ("unsloth_zoo/fused_losses/cross_entropy_loss.py", "_get_chunk_multiplier", "raise RuntimeError(")
 KEY = ("wandb/sdk/lib/apikey.py", "write_key", "raise ValueError(")
 MERGE = ("llamafactory/train/tuner.py", "export_model", "raise ValueError(")
@@ -40,7 +41,8 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
          "mask.to(query.dtype)"),
         ("out = llm.generate(p)", (NPU,), "RuntimeError: Prefix cache and chunked prefill are currently not supported.",
          "supports neither prefix caching nor chunked prefill", "enable_prefix_caching=False"),
-        ("model.load_weights(w)", (LOAD,), LOADER, "a parameter that it replaced", "quantization=None"),
+        ("trainer.train()", (SYNC, LOAD), LOADER, "cannot load the trainer's weights into a parameter",
+         "quantization=None"),
         ("trainer.train()", (LOSS,), "RuntimeError: Unsloth: No or negligible GPU memory available for fused cross "
          "entropy.", "the GPU has no memory left for Unsloth's loss", "nvidia-smi"),
         ("wandb.login(key=k)", (KEY,), "ValueError: API key must be 40 characters long, yours was 9",
@@ -76,8 +78,12 @@ def test_what_an_engine_refuses(
          "torch.compile generated"),
         ("y = attention(q, k, v, mask)", (SDPA,), "RuntimeError: invalid dtype for weight", "attention mask"),
         ("out = llm.generate(p)", (NPU,), "RuntimeError: Sliding window is currently not supported.", "prefix caching"),
-        ("f = p.weight_loader", (), LOADER, "vLLM"),
-        ("x = p.scale", (LOAD,), "AttributeError: 'Parameter' object has no attribute 'scale'", "it replaced"),
+        ("out = llm.generate(p)", (NPU,), "RuntimeError: Prefix cache and chunked prefill are currently not supported "
+         "when using quantization.", "supports neither"),
+        ("f = p.weight_loader", (), LOADER, "it replaced"),
+        ("llm = LLM(model)", (LOAD,), LOADER, "it replaced"),  # the first load
+        ("trainer.train()", (SYNC, LOAD), "AttributeError: 'Parameter' object has no attribute 'scale'",
+         "it replaced"),
         ("trainer.train()", (LOSS,), "RuntimeError: Unsloth: No labels are available for fused cross entropy.",
          "nvidia-smi"),
         ("wandb.login(key=k)", (KEY,), "ValueError: API key must be 40 characters long, yours was 86", "placeholder"),

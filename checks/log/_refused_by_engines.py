@@ -22,7 +22,7 @@ OF_ENGINES = (
             "torch's memory-efficient attention adds the mask to the scores, and needs one dtype for both. Usually "
             "autocast or the layer made the query one of 16 bits, and the mask is fp32.",
             (_ONE_DTYPE,), of_code=True),
-    Refusal("RuntimeError NotImplementedError", r"^Prefix cache and chunked prefill are currently not supported",
+    Refusal("RuntimeError NotImplementedError", r"^Prefix cache and chunked prefill are currently not supported\.?$",
             "the installed vllm-ascend supports neither prefix caching nor chunked prefill, and one of them is on{at}",
             "A prompt's beginning was taken from the cache of an earlier one (prefix caching), or a long prompt was "
             "cut in parts (chunked prefill). Both are arguments of the engine: the script or the trainer that makes it "
@@ -35,13 +35,15 @@ OF_ENGINES = (
              Fix("Or use releases of vllm and vllm-ascend that belong together and support both.",
                  ("pip show vllm vllm-ascend",))), of_code=True),
     Refusal("", r"^'(?:Parameter|Tensor)' object has no attribute 'weight_loader'",
-            "vLLM cannot load new weights into a parameter that it replaced after it had loaded the model{at}",
-            "vLLM gives each parameter a function that loads it (weight_loader). Some quantizations, and kernels for "
-            "mixtures of experts, put a new parameter without it in its place once the first weights are there. "
-            "Loading again, as a trainer does that passes its weights to the engine, then fails.",
+            "the engine cannot load the trainer's weights into a parameter: probably it replaced it after its first "
+            "load{at}",
+            "vLLM and SGLang give each parameter a function that loads it (weight_loader). Some quantizations, and "
+            "kernels for mixtures of experts, put a new parameter without it in its place once the first weights are "
+            "there. Loading again, as for each step of reinforcement learning, then fails.",
             (Fix("Run the engine without quantization, if it has one.", ("LLM(model=MODEL, quantization=None)",)),
-             Fix("Or use releases of vLLM and of the trainer that were tested together with this model.",
-                 ("pip show vllm", "pip check"))), of_code=True, within=r"^vllm/"),
+             Fix("Or use releases of the engine and of the trainer that were tested together with this model.",
+                 ("pip list | grep -iE '^(vllm|sglang|torch) '", "pip check"))), of_code=True,
+            within=r" in \w*(?:_to_vllm|sync\w*weights?|update_(?:weights?|named_param)|refit)\w*$"),
     Refusal("RuntimeError", r"^Unsloth: No or negligible GPU memory available for fused cross entropy",
             "the GPU has no memory left for Unsloth's loss{at}",
             "Unsloth asks the driver how much memory is free, to choose the parts in which it computes the loss, and "
@@ -51,6 +53,8 @@ OF_ENGINES = (
              Fix("Use shorter samples, a smaller batch or a smaller model.",
                  ("SFTConfig(per_device_train_batch_size=1, max_length=1024)",
                   "FastLanguageModel.from_pretrained(MODEL, max_seq_length=1024, load_in_4bit=True)")),
+             Fix("If enough is free, name the memory that the loss may use, in place of the driver's answer.",
+                 ("export UNSLOTH_CE_LOSS_TARGET_GB=1",), kind="stopgap"),
              Fix("Update Unsloth: releases differ in what they count as free.",
                  ("pip install --upgrade unsloth unsloth_zoo",)))),
     Refusal("ValueError UsageError AuthenticationError",
