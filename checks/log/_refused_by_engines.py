@@ -53,7 +53,7 @@ OF_ENGINES = (
              Fix("Use shorter samples, a smaller batch or a smaller model.",
                  ("SFTConfig(per_device_train_batch_size=1, max_length=1024)",
                   "FastLanguageModel.from_pretrained(MODEL, max_seq_length=1024, load_in_4bit=True)")),
-             Fix("If enough is free, name the memory that the loss may use, in place of the driver's answer.",
+             Fix("If torch only has it reserved, name the memory that the loss may use, before unsloth is imported.",
                  ("export UNSLOTH_CE_LOSS_TARGET_GB=1",), kind="stopgap"),
              Fix("Update Unsloth: releases differ in what they count as free.",
                  ("pip install --upgrade unsloth unsloth_zoo",)))),
