@@ -16,7 +16,8 @@ from ._cuda_errors import error_in_message
 _WORDS = 6  # a message with fewer names a value ("'labels'"), it does not explain
 _SENTENCE = re.compile(r"[A-Za-z_`'\"]{2,}")
 # torch checks its operands after the script has computed them: its message says what is wrong, not what to change.
-_NOT_ASKED = frozenset({"torch"})
+# Pools of processes raise again what a worker raised.
+_NOT_ASKED = frozenset({"torch", "multiprocess", "joblib", "loky"})
 # What Python itself raises about a wrong value: the package did not expect it.
 _UNEXPECTED = frozenset(
     {

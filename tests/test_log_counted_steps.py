@@ -46,6 +46,13 @@ def test_a_bar_that_shows_losses_counts_steps(tmp_path: Path) -> None:
         assert "came after steps" in explained(tmp_path, f"{bar}\n{raised}")[2], bar
 
 
+def test_a_bar_at_its_end_is_not_called_a_step(tmp_path: Path) -> None:
+    raised = f"{frames((SCRIPT, 'main', 'check(batch)'))}ValueError: odd\n"
+    said = explained(tmp_path, f"100%|####| 40/40 [00:04<00:00,  9.78it/s]\n{raised}")[2]
+    assert "A bar had reached its end before it" in said and "came after steps" not in said, said
+    assert "its end before it" not in explained(tmp_path, f" 50%|##  | 20/40 [00:04<00:04,  4.7it/s]\n{raised}")[2]
+
+
 @pytest.mark.parametrize("line", [MAPPED, MAPPED.replace("Applying chat template (num_proc=8)", "Adding weights")])
 def test_memory_ran_out_while_datasets_worked(line: str, tmp_path: Path) -> None:
     name, title, _ = explained(tmp_path, f"{line}\n{KILLED}\n")

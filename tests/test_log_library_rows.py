@@ -41,6 +41,20 @@ EXPANDED = (
     "1.  Target sizes: [2, {0}].  Tensor sizes: [1, {1}]"
 )
 MODULE = "TypeError: `model` must be a `LightningModule` or `torch._dynamo.OptimizedModule`, got `{}`"
+DATA = ("accelerate/data_loader.py", "__iter__", "raise ValueError(")
+BACKWARD = ("torch/utils/checkpoint.py", "check_recomputed_tensors_match", "raise CheckpointError(")
+DIFFERS = (
+    "torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: A different number of tensors was saved during "
+    "the original forward and recomputation."
+)
+LATE = "UserWarning: WARNING: Unsloth should be imported before [trl, transformers, peft] to ensure all optimizations"
+GENERATE = ("transformers/generation/utils.py", "_validate_model_kwargs", "raise ValueError(")
+PREDICT = ("transformers/trainer_seq2seq.py", "prediction_step", "out = self.model.generate(**inputs)")
+UNUSED = (
+    "ValueError: The following `model_kwargs` are not used by the model: ['sample_id'] (note: typos in the generate "
+    "arguments will also show up in this list)"
+)
+ADAM = ("torch/optim/adam.py", "_single_tensor_adam", "exp_avg.lerp_(grad, 1 - beta1)")
 UNEXPECTED = "TypeError: {}() got an unexpected keyword argument '{}'"
 
 
@@ -87,6 +101,17 @@ UNEXPECTED = "TypeError: {}() got an unexpected keyword argument '{}'"
          "DPOTrainer got TrainingArguments, and needs DPOConfig", "pip"),
         ((), "ValueError: args.max_steps must be set to a positive value if dataloader does not have a length, was -1",
          "or an epoch has no complete batch", "object of type"),
+        ((DATA,), "ValueError: Batch does not contain any data (`None`). At the end of all iterable data available "
+         "before expected stop iteration.", "gave no more samples", "remove_unused_columns"),
+        ((TRAINER,), "ValueError: The batch received was empty, your model won't be able to train on it. Double-check "
+         "that your training dataset contains keys expected by the model: input_ids.", "remove_unused_columns=False",
+         "gave no more samples"),
+        ((PREDICT, GENERATE), UNUSED, "does not take some of its fields: ['sample_id']", "token_type_ids"),
+        ((GENERATE,), UNUSED, "that the model's forward() does not accept: ['sample_id']", "the evaluation passes"),
+        ((ADAM,), "RuntimeError: \"lerp_kernel_scalar\" not implemented for 'Half'", "the optimizer's step computes in "
+         "16 bits", "accelerator.autocast"),
+        ((), "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'", "an operation does not support one",
+         "the optimizer"),
     ],
 )
 def test_which_reading(
@@ -107,6 +132,13 @@ def test_a_dataset_that_was_not_made_names_the_exception_before(tmp_path: Path) 
     said = " | ".join(explained(tmp_path, log))
     assert "a dataset could not be prepared: KeyError: 'rows'" in said, said
     assert "no such key at its top" in said, said
+
+
+def test_unsloth_was_imported_late(tmp_path: Path) -> None:
+    failed = f"{frames((SCRIPT, 'main', 'loss.backward()'), BACKWARD)}{DIFFERS}\n"
+    said = " | ".join(explained(tmp_path, f"{LATE}\n{failed}"))
+    assert "probably Unsloth replaced the model's code" in said and "import unsloth" in said, said
+    assert "Unsloth" not in " ".join(explained(tmp_path, f"Unsloth: Will patch your computer.\n{failed}"))
 
 
 def test_what_trainer_plans_is_not_a_step_that_worked(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ JSON = ("/opt/env/lib/python3.11/json/encoder.py", "default", "raise TypeError(t
         ("first = found[0]", (), "TypeError: 'NoneType' object is not subscriptable", "found is None", "a lookup"),
         ("for one in listing:", (), "TypeError: 'NoneType' object is not iterable", "listing is None", "returned "
                                                                                                        "nothing"),
+        ("for i, one in enumerate(listing):", (), "TypeError: 'NoneType' object is not iterable", "listing is None",
+         "returned nothing"),
         ("lr = cfg.optim.lr", (), "AttributeError: 'dict' object has no attribute 'optim'",
          "cfg is a dict, and fit.py:7 in main reads its attribute optim", "cfg['optim']"),
         ("loss, pred = net(x)", (), "ValueError: not enough values to unpack (expected 2, got 1)",
@@ -196,3 +198,21 @@ def test_sizes_of_structures_show_which_numpy_is_newer(sizes: str, title: str, c
     text = frames((SCRIPT, "main", "from skimage import data"), ("skimage/__init__.py", "f", "from ._x import y"))
     _, found, words = explained(tmp_path, f"{text}ValueError: numpy.{sizes}\n")
     assert title in found and command in words
+
+
+IS_NONE = "TypeError: expected str, bytes or os.PathLike object, not NoneType\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "said", "not_said"),
+    [
+        ("net = build(1, args.weights, vae)", "it passes args.weights and vae. args.weights can be an option", "?"),
+        ("net = build(1, path=args.weights, vae=vae)", "it passes args.weights. args.weights can be", "and vae"),
+        ("net = make(1, args.weights)", "a lookup that found nothing", "its caller"),
+        ("net = rebuild(args.weights)", "a lookup that found nothing", "its caller"),
+    ],
+)
+def test_what_the_caller_passes_can_be_none(call: str, said: str, not_said: str, tmp_path: Path) -> None:
+    calls = ((SCRIPT, "main", call), ("/home/ada/nets.py", "build", "if os.path.splitext(path)[1] == '.bin':"))
+    _, title, text = explained(tmp_path, f"{frames(*calls)}{IS_NONE}")
+    assert title.startswith("path is None") and said in text and not_said not in text, text

@@ -40,7 +40,15 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
         ("y = rnn(x)", _RNN, "ValueError: LSTM: Expected input to be 2D or 3D, got 4D instead",
          "a tensor of 4 dimensions, and takes 2D or 3D", "flatten"),
         ("x = a[mask]", (), "IndexError: The shape of the mask [32] at index 0 does not match the shape of the indexed "
-         "tensor [16, 8] at index 0", "mask of the shape [32] selects from a tensor of the shape [16, 8]", "x[x > 0]"),
+         "tensor [16, 8] at index 0", "mask of the shape [32] selects from a tensor of the shape [16, 8]",
+         "print(mask.shape, x.shape)"),
+        ("kept = weight[valid]", (), "IndexError: The shape of the mask [2, 90] at index 1 does not match the shape of "
+         "the indexed tensor [2, 64] at index 1", "valid, the mask, has the shape [2, 90], and weight, from which it "
+         "selects, [2, 64]", "padded, cut, shifted or extended alone"),
+        ("trainer.train()", (("swift/trainers/loss.py", "loss_scale_func", "scale = scale[masks]"),),
+         "IndexError: The shape of the mask [1, 77] at index 1 does not match the shape of the indexed tensor [1, 60] "
+         "at index 1", "the weights of the loss (loss_scale) have the shape [1, 60], and the labels [1, 77]",
+         "--use_loss_scale"),
         ("x = a[i]", (), "IndexError: tensors used as indices must be long, int, byte or bool tensors",
          "used as an index", "idx.long()"),
         ("y = conv(x, e)", (("torch_geometric/nn/conv/message_passing.py", "_index", "raise e"),),
@@ -226,6 +234,28 @@ def test_what_environments_and_programs_miss(
     ("code", "below", "error", "never"),
     [
         ("a, b = batch", (), "ValueError: too many values to unpack (expected 2)", "environment"),
+        # two tables in one line, or another length of the batch: which name is the mask is not sure
+        (
+            "y = a[m] + b[n]",
+            (),
+            "IndexError: The shape of the mask [2, 9] at index 1 does not match the shape of the "
+            "indexed tensor [2, 6] at index 1",
+            "the mask, has",
+        ),
+        (
+            "y = a[m]",
+            (),
+            "IndexError: The shape of the mask [4] at index 0 does not match the shape of the indexed "
+            "tensor [6] at index 0",
+            "begin with the same size",
+        ),
+        (
+            "y = a[m]",
+            (),
+            "IndexError: The shape of the mask [2, 9] at index 1 does not match the shape of the indexed "
+            "tensor [2, 6] at index 1",
+            "loss_scale",
+        ),
         ("a, b, c = opt.step()", (), "ValueError: too many values to unpack (expected 3)", "gym"),
         ("x = f(d)", (("transformers/utils/hub.py", "f", "d[x]"),), "TypeError: unhashable type: 'dict'", "is used as"),
         ("x = wv['a']", (), "KeyError: 'a'", "word vectors"),

@@ -217,6 +217,19 @@ _DTYPES = ('Traceback (most recent call last):\n  File "/x/site-packages/{file}"
            "RuntimeError: {message}")
 _MAT = "mat1 and mat2 must have the same dtype, but got Float and BFloat16"
 DTYPES = (
+    Case(every(said(r"not implemented for '(?:Half|BFloat16)'"),
+               within(r"^torch/optim/(?!lr_scheduler)\w+\.py in|^(?:deepspeed|apex)/\S*adam\S*\.py in")),
+         "the optimizer's step computes in 16 bits, and torch has no such operation for this dtype on this device",
+         "The message names the operation and the dtype (Half is fp16). The optimizer works on the parameters as "
+         "they are stored, outside of autocast. On the CPU (offload) and on devices other than NVIDIA's "
+         "and AMD's GPUs, releases of torch lack operations for fp16.",
+         (Fix("Load the trained parameters in fp32, and let mixed precision compute in 16 bits.",
+              ("from_pretrained(..., torch_dtype=torch.float32)", "TrainingArguments(bf16=True)",
+               "print({{p.dtype for p in model.parameters()}}, {{p.device for p in model.parameters()}})")),
+          Fix("Or use a newer torch, which has more of them.", ("pip show torch",))),
+         _DTYPES.format(file="torch/optim/adam.py", function="_single_tensor_adam",
+                        message="\"lerp_kernel_scalar\" not implemented for 'Half'"),
+         "https://docs.pytorch.org/docs/stable/amp.html"),
     Case(said(r"FlashAttention(?:-\d)? only supports?"),
          "FlashAttention got fp32 tensors: it computes in fp16 and bf16 only",
          "The model was loaded in fp32 and runs outside of autocast, or a layer (norms in fp32, LoRA, "

@@ -64,6 +64,31 @@ EPOCH_WITHOUT_STEPS = Case(
          ("print(len(dataset), len(trainer.get_train_dataloader()))",
           "TrainingArguments(dataloader_drop_last=False, per_device_train_batch_size=4)"))),
     "ValueError: args.max_steps must be set to a positive value if dataloader does not have a length, was -1", _TRAINER)
+GENERATED_FROM_BATCH = Case(
+    within(r"trainer\w*\.py in (?:prediction_step|evaluation_step)$"),
+    "the evaluation passes the batch on to generate(), and the model does not take some of its fields: {names}",
+    "With predict_with_generate, the trainer gives generate() what the collator returns. Fields that only the loss "
+    "needs, that the dataset has in addition, or that a trainer adds for itself are no arguments of the model.",
+    (Fix("Take the fields that the message names out of the batch before generate(), or out of the dataset.",
+         ("inputs = {{name: value for name, value in inputs.items() if name not in UNUSED}}",)),
+     Fix("If the trainer of a package adds them, update it, or evaluate by the loss only.",
+         ("Seq2SeqTrainingArguments(predict_with_generate=False)",))),
+    'Traceback (most recent call last):\n  File "/x/site-packages/transformers/trainer_seq2seq.py", line 9, in '
+    "prediction_step\n    generated_tokens = self.model.generate(**generation_inputs, **gen_kwargs)\n"
+    "ValueError: The following `model_kwargs` are not used by the model: ['length'] (note: typos in the generate "
+    "arguments will also show up in this list)", _TRAINER)
+STREAM_ENDED = Case(
+    said(r"At the end of all iterable data available before expected stop iteration"),
+    "the streamed dataset (IterableDataset) gave no more samples before the training's last step",
+    "Its end came where a batch was expected. A generator gives its samples once: when the loop starts the data again "
+    "for the steps that are left (max_steps), there are none. If no step ran before, the stream is empty from the "
+    "start: a filter or a path.",
+    (Fix("Make the stream of a function, which starts again for each pass, or set max_steps to what it holds.",
+         ("IterableDataset.from_generator(samples)  # the function, not samples()",
+          "TrainingArguments(max_steps=500)")),
+     Fix("Count what it gives.", ("print(sum(1 for _ in dataset))",))),
+    "ValueError: Batch does not contain any data (`None`). At the end of all iterable data available before expected "
+    "stop iteration.", "https://github.com/huggingface/accelerate/blob/main/src/accelerate/data_loader.py")
 ONE_CLASS_PER_SAMPLE = Case(
     either(within(r"^transformers/loss/loss_utils\.py in ForSequenceClassificationLoss$"),
            every(within(r"^transformers/models/\S+ in forward$"),

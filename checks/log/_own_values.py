@@ -11,18 +11,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mgpu.check import Fix
-from mgpu.command_line import Code, python, shell
+from mgpu.command_line import Code, python
 from mgpu.snapshot import UncaughtException
 
 from ._functions_as_values import function_as_value
-from ._messages import first_of_empty, short_name, wrong_value
+from ._messages import first_of_empty, short_name
 from ._missing_settings import missing_in_config
 from ._next_items import used_up, without_parameters
 from ._opencv import refused_array
 from ._own_arguments import not_a_size, path_that_is_none
 from ._own_calls import given_twice, not_pickled
 from ._own_checks import endless_recursion, stopped_by_itself
-from ._own_objects import NAME, PLAIN, Meaning, file_of, lacks, other_type, too_short
+from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
 from ._python_errors_in_torch import python_error_in_torch
 from ._refused_by_programs import refused_by_program
@@ -33,6 +33,7 @@ from ._refused_tensors import refused_tensor
 from ._table_keys import computed_key, other_literal
 from ._tokenizer_files import without_file
 from ._uncollated_samples import ended_file, uncollated
+from ._values_that_are_none import CONFIGS, value_is_none
 from ._wrong_calls import call_that_does_not_fit, wrong_call
 from ._wrong_kinds import wrong_kind
 
@@ -42,15 +43,9 @@ _KEYS = tuple(
 _BATCHES = re.compile(
     r"(?:^|\.|_)(?:batch|row|sample|item|example|inputs?|features?|record|data|elem|entry|ex|x|b)\w*$"
 )
-_CONFIGS = re.compile(r"(?:^|\.|_)(?:cfg|conf|config|args|opts?|options|hparams|params|settings|hp|kwargs)\w*$")
 _UNPACK = re.compile(r"^(?:for )?(?P<names>[\w.*\[\]', ]+?)(?: = | in )(?P<value>.+)$")
 _OF_DATA = re.compile(r"(?!for ).* = (?:batch|data|samples?|items?)\w*$")
 _COUNTS = re.compile(r"\(expected (?:at least )?(?P<wanted>\d+)(?:, got (?P<got>\d+))?\)")
-_OPERANDS = re.compile(
-    r"(?:unsupported operand type\(s\) for (?P<op>\S+): |'(?P<compares>[<>]=?)' not supported between instances of )"
-    r"'(?P<left>\w+)' and '(?P<right>\w+)'"
-)
-_SIDE = rf"(?:{NAME}|[\d.]+|['\"(\[]\S*)"  # a literal is not None, but stands beside what is
 _WORD = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _WORDS_OF_COMMAND = re.compile(rf"\[(?:(?:{_WORD.pattern})(?:, (?!\]))?)+\]")
 _PRINT = re.compile(r"print\(|\{|format\(")
@@ -69,7 +64,7 @@ def _by_line(one: UncaughtException) -> Meaning | None:
     if not one.place or one.packages[-1:] != ("",):
         return None
     if _raised_by_python(one):
-        return _none(one) if path_that_is_none(one) else None
+        return value_is_none(one) if path_that_is_none(one) else None
     for kind in _OF_OWN:
         if found := kind(one):
             return found
@@ -113,7 +108,7 @@ def _missing_key(name: str, key: str, one: UncaughtException) -> Meaning:
             (printed, Fix(f"Use the key that the data has, or add {key} where the samples are made.")),
             of_code=False,
         )
-    if _CONFIGS.search(of):
+    if CONFIGS.search(of):
         return Meaning(
             f"{name} has no key {key}: it is missing in the config ({_at(one)})",
             "The config was written for another version of the script, the section is another one, or the key is "
@@ -152,62 +147,6 @@ def _key(one: UncaughtException) -> Meaning | None:
         return None
     name = found[0]["of"]
     return _missing_key(name, key, one)
-
-
-def _none(one: UncaughtException) -> Meaning | None:
-    """Explain a value that is None, by the operand or the object that the line names."""
-    code, short = one.code or "", short_name(one.type)
-    if short not in ("TypeError", "AttributeError") or "NoneType" not in one.message:
-        return None
-    name = _name_of_none(one, code)
-    if name is None:
-        return None
-    where = "The option was not set on the command line or in the config, or has another name there."
-    if not _CONFIGS.search(name.rpartition(".")[0]):
-        where = (
-            "What made it returned nothing: a function without a return on that path, a lookup that found nothing, "
-            "or an object that is created only in some modes or only on rank 0."
-        )
-    called = f"{name}(" in code and "not callable" not in one.message
-    return Meaning(
-        f"{name}{'() returned None' if called else ' is None'} ({_at(one)})",
-        f"The line uses it as if it had a value. {where}",
-        (
-            Fix(f"Look where {name} is set.", (shell("grep -nE {} {:path}", rf"{re.escape(name)} *=", file_of(one)),)),
-            Fix("Set it, or leave out the line if there is nothing to use."),
-        ),
-    )
-
-
-def _name_of_none(one: UncaughtException, code: str) -> str | None:
-    if found := _OPERANDS.search(one.message):
-        op = re.escape((found["op"] or found["compares"]).rstrip(","))
-        sides = re.search(rf"(?<![\w.])(?P<left>{_SIDE}) {op}=? (?P<right>{_SIDE})", code)
-        if sides and (found["left"] == "NoneType") != (found["right"] == "NoneType"):
-            side = sides["left"] if found["left"] == "NoneType" else sides["right"]
-            return side if re.fullmatch(NAME, side) else None
-        if found["left"] != "NoneType" and not sides:  # a call or a number on the left, and None on the right
-            right = re.findall(rf"[\w)\]] {op}=? ({NAME})(?![\w(\[.])", code)
-            return f"{right[0]}" if len(right) == 1 else None
-        return None
-    if value := wrong_value(one):
-        return value.removesuffix(" is None") if value.endswith(" is None") else None
-    for message, pattern in (
-        ("object is not subscriptable", rf"({PLAIN})\["),
-        ("object is not callable", rf"({PLAIN})\("),
-        ("object is not iterable", rf"\bin ({NAME})|\*({NAME})|\b(?:list|tuple|set|sorted|enumerate|zip)\(({NAME})"),
-        ("is not iterable", rf"\bin ({NAME})"),
-        ("has no len()", rf"\blen\(({NAME})\)"),
-    ):
-        if message in one.message:
-            names = {
-                name
-                for groups in re.findall(pattern, code)
-                for name in (groups if isinstance(groups, tuple) else (groups,))
-                if name
-            }
-            return names.pop() if len(names) == 1 else None
-    return path_that_is_none(one)
 
 
 def _unpacked(one: UncaughtException) -> Meaning | None:
@@ -385,7 +324,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
 
 _OF_OWN = (
     not_a_size,
-    _none,
+    value_is_none,
     _unpacked,
     used_up,
     _empty,

@@ -1,4 +1,4 @@
-"""Did a checkpointed layer compute tensors of another dtype the second time, and of the same shape?"""
+"""Did a checkpointed layer compute tensors of another dtype the second time, or run other code?"""
 
 from __future__ import annotations
 
@@ -6,14 +6,33 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.signature import Meaning
+from mgpu.signature import Case, Meaning
 from mgpu.snapshot import UncaughtException
+
+from ._circumstances import shown
 
 _METADATA = re.compile(
     r"^(?P<which>saved|recomputed) metadata: \{'shape': (?P<shape>torch\.Size\(\[[\d, ]*\]\)), 'dtype': "
     r"torch\.(?P<dtype>\w+)",
     re.M,
 )
+# fmt: off
+PATCHED_LATE = Case(
+    shown("unsloth_imported_late"),
+    "gradient checkpointing computed something else the second time: probably Unsloth replaced the model's code in "
+    "between",
+    "Unsloth warns that it was imported after transformers or peft. Its import replaces functions of both. If that "
+    "happens when the model exists already, such as an import inside of a function that a step calls, the forward "
+    "pass runs the old code and its repetition in backward() the new one. A cache (use_cache), mixed precision and "
+    "random numbers are other reasons for such a difference.",
+    (Fix("Import Unsloth first in the script, before everything else. If its models are not used, do not import it.",
+         ("import unsloth  # the first line", "grep -rn --include='*.py' unsloth .")),
+     Fix("If the difference stays, turn the cache off.", ("model.config.use_cache = False",))),
+    "UserWarning: WARNING: Unsloth should be imported before [transformers, peft] to ensure all optimizations are "
+    "applied.\ntorch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: A different number of tensors was saved "
+    "during the original forward and recomputation.",
+    "https://github.com/unslothai/unsloth/blob/main/unsloth/__init__.py")
+# fmt: on
 
 
 def explain(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:

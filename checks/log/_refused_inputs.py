@@ -12,6 +12,7 @@ from mgpu.snapshot import UncaughtException
 from ._accepted_values import value_not_accepted
 from ._own_objects import Meaning
 from ._refusal import Refusal
+from ._refused_by_engines import OF_ENGINES
 from ._refused_dataset_calls import OF_DATASETS
 from ._refused_lightning_calls import OF_LIGHTNING
 from ._refused_model_calls import OF_MODELS
@@ -68,13 +69,29 @@ _OF_LAYERS = (
             "before it removed a dimension (squeeze, an index, mean), or kept too many (images, windows of windows).",
             (Fix("Print the shape before the layer, and add or remove the dimension.",
                  ("print(x.shape)", "x = x.unsqueeze(-1)  # one feature", "x = x.flatten(2)")),), of_code=True),
+    Refusal("IndexError", r"The shape of the mask \[(?P<mask>[\d, ]+)\] at index \d+ does not match the shape of the "
+            r"indexed tensor \[(?P<tensor>[\d, ]+)\]",
+            "the weights of the loss (loss_scale) have the shape [{tensor}], and the labels [{mask}]{at}",
+            "Each label has a weight. The two were made for sequences of different lengths: one was extended (by the "
+            "tokens of images), padded or cut after the other was made.",
+            (Fix("Update ms-swift, or train without weights of its tokens until then: leave out --use_loss_scale.",
+                 ("pip install --upgrade ms-swift", "swift sft --loss_scale default ...")),
+             Fix("In a template of your own, change both in the same place.",
+                 ("print(len(labels), len(loss_scale))",))), of_code=True, within=r" in loss_scale_func$"),
+    Refusal("IndexError RuntimeError", r"The shape of the mask \[(?P<mask>[\d, ]+)\] at index [1-9]\d* does not match "
+            r"the shape of the indexed tensor \[(?P<tensor>[\d, ]+)\]",
+            "{chosen}, the mask, has the shape [{mask}], and {of}, from which it selects, [{tensor}]{at}",
+            "They begin with the same size, and differ after it, mostly in the length of the sequences. {of} and "
+            "{chosen} were made from different ones, or one of them was padded, cut, shifted or extended alone.",
+            (Fix("Print both shapes where each is made, and change both in the same way."),), of_code=True,
+            line=r"^[^\[\]]*?(?<![\w.])(?P<of>[A-Za-z_][\w.]*)\[(?P<chosen>[A-Za-z_][\w.]*)\][^\[\]]*$"),
     Refusal("IndexError RuntimeError", r"The shape of the mask \[(?P<mask>[\d, ]+)\] at index \d+ does not match the "
             r"shape of the indexed tensor \[(?P<tensor>[\d, ]+)\]",
             "a mask of the shape [{mask}] selects from a tensor of the shape [{tensor}]{at}",
             "A mask of bools needs the shape of the first dimensions of what it selects from. It was made from another "
             "batch or another split, or one of them was padded, cut or filtered.",
-            (Fix("Print both shapes, and make the mask from the tensor itself.",
-                 ("print(mask.shape, x.shape)", "x[x > 0]")),), of_code=True),
+            (Fix("Print both shapes. Make the mask from the tensor itself, or change both in the same way.",
+                 ("print(mask.shape, x.shape)",)),), of_code=True),
     Refusal("IndexError", r"tensors used as indices must be long",
             "a tensor of a type that indices cannot have is used as an index{at}",
             "Indices are int64 numbers (or a mask of bools); other integers are not accepted by all releases. "
@@ -333,7 +350,7 @@ _OF_CALLS = (
 )
 _ALL = (
     *_OF_LAYERS, *_OF_TABLES, *_OF_PYTHON, *_OF_ARRAYS, *_OF_CALLS,
-    *OF_TRAINING, *OF_LIGHTNING, *OF_MODELS, *OF_DATASETS,
+    *OF_TRAINING, *OF_LIGHTNING, *OF_MODELS, *OF_DATASETS, *OF_ENGINES,
 )
 # fmt: on
 

@@ -41,6 +41,14 @@ _OF_TOKENIZERS = (
             (Fix("Convert them.", ("ids = logits.argmax(-1)", "tokenizer.batch_decode(ids)", "ids = ids.long()")),
              _PRINT_IDS), of_code=True,
             within=r"^transformers/tokenization|^tokenizers/"),
+    Refusal("TypeError", r"^PreTokenizedEncodeInput must be Union\[",
+            "the tokenizer expects a text as a list of words, and got it in another form{at}",
+            "It was called with is_split_into_words=True, or it is one for documents, such as LayoutLM's, which always "
+            "takes words and their boxes. It got a plain text, a number, None or a deeper list.",
+            (Fix("Give it words, or plain texts without that argument.",
+                 ("tokenizer(text.split(), is_split_into_words=True)", "tokenizer(text)")),
+             Fix("If the model is one for documents, it fits no training on texts alone: choose a language model.",
+                 ("print(type(tokenizer), type(text))",))), of_code=True),
     Refusal("ValueError", r"You need to specify either `text` or `text_target`",
             "the tokenizer got None as its text{at}",
             "A row of the data has no text (null, an empty cell), or the column has another name and get() returned "
@@ -304,6 +312,22 @@ _OF_ADAPTERS = (
     Refusal("AttributeError", r"'dict' object has no attribute 'base_model_name_or_path'",
             "get_peft_model() got a dictionary, and takes a config object{at}", "Settings of a file must become one.",
             (Fix("Make a config of it.", ("get_peft_model(model, LoraConfig(**settings))",)),), of_code=True),
+    Refusal("TypeError", r"^'in <string>' requires string as left operand, not int",
+            "layers_to_transform is a text, and PEFT expects numbers of layers{at}",
+            "PEFT looks for the number of each layer in it. An option of the command line, or a field of a config "
+            "file, is a text also if it looks like a list; an empty one is no None.",
+            (Fix("Make a list of numbers of it, or None for all layers.",
+                 ("LoraConfig(layers_to_transform=[int(x) for x in text.split(',')] if text else None, ...)",)),),
+            of_code=True, within=r"^peft/\S+ in check_target_module_exists$"),
+    Refusal("ValueError", r"[Cc]annot merge (?:adapters?|LORA layers?|LoRA layers?) (?:to a quantized model|when the "
+            r"model is (?:gptq quantized|loaded in \d-bit mode))",
+            "an adapter should be merged into a quantized model, which is not possible{at}",
+            "Merging adds the adapter to the weights of the base model. Quantized weights (GPTQ, AWQ, 4 or 8 bits) "
+            "have no room for it. The checkpoint is quantized, or an option quantizes it when it is loaded.",
+            (Fix("Merge into the base model in its original precision, without an option for quantization.",
+                 ("PeftModel.from_pretrained(ORIGINAL_MODEL, ADAPTER).merge_and_unload()",
+                  "llamafactory-cli export --model_name_or_path ORIGINAL --adapter_name_or_path ADAPTER ...")),
+             Fix("Or load base model and adapter side by side, without merging.")), of_code=True),
     Refusal("KeyError", r"^['\"]peft_type['\"]$",
             "adapter_config.json does not say which kind of adapter it is{at}",
             "The key peft_type is missing: the file was written by hand, by another program, or is damaged.",

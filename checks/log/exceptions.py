@@ -183,6 +183,8 @@ def _after_steps(one: UncaughtException, log: Log) -> str:
     if not _worked_before(one, log) or log.reached is None:
         return ""
     last = log.reached.text[:_STEP].rstrip()
+    if log.reached.at == log.reached.of:  # a download or a preparation has a bar, too
+        return f' A bar had reached its end before it ("{last}"): what comes after that failed.'
     return (
         f' It came after steps that worked, the last is "{last}": it depends on what is different at this one, such as '
         "a batch, the end of the data, an evaluation or a checkpoint."
@@ -217,12 +219,7 @@ def log_exception(log: Log) -> Answer:
         return _meant(meant, one, log, _problem(one, log, cause, *_to_the_line(one, log, everywhere=everywhere)))
     if refused:
         return _problem(one, log, f"{refused.cause} {cause}", *refused.fixes)
-    return _problem(
-        one,
-        log,
-        cause,
-        *_to_the_line(one, log, everywhere=everywhere),
-    )
+    return _problem(one, log, cause, *_to_the_line(one, log, everywhere=everywhere))
 
 
 def _without_commands(log: Log) -> list[UncaughtException]:

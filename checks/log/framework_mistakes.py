@@ -14,6 +14,7 @@ from .. import _version_skew as skew
 from ._messages import first_of_empty, short_name
 from ._refused_by_programs import refused_by_program
 from ._refused_inputs import refused_input
+from ._values_that_are_none import name_of_none
 from .exceptions import has_signature, in_handler, unknown_exceptions
 from .versions_shown import version_in
 
@@ -27,6 +28,7 @@ _FIELD = re.compile(r"'[A-Za-z_]\w*'$")
 _PASSED = re.compile(r"\badded_cond_kwargs\b")  # of diffusers: the script passes it, or forgot to
 _SENTENCE = re.compile(r"(?:\b[A-Za-z][\w'-]* ){3}")
 _OWN_KEYS = frozenset({"deepspeed", "accelerate", "megatron", "peft", "transformer_engine", "vllm", "sglang"})
+_EVALUATES = re.compile(r"^(?:transformers|trl)/\S+ in (?:evaluate|evaluation_loop|prediction_step)$")
 _EXCEPTIONS = ("Error", "Exception")
 
 
@@ -78,7 +80,11 @@ def _depends_on_data(one: UncaughtException, log: Log) -> bool:
 def _in_own_code(one: UncaughtException, inner: str) -> str:
     failed = f"{short_name(one.type)}: {one.message}"
     if _OF_NONE.search(one.message) and not one.type.endswith("KeyError"):
-        return f"{inner} failed in its own code{mistakes.doing(one)}, on a value that is None: {failed}"
+        name = name_of_none(one, one.code or "")
+        called = name is not None and f"{name}(" in (one.code or "") and "not callable" not in one.message
+        which = f"{name}(), which returned None" if called else f"{name}, which is None"
+        value = which if name else "a value that is None"
+        return f"{inner} failed in its own code{mistakes.doing(one)}, on {value}: {failed}"
     return (
         f"{inner} failed in its own code{mistakes.doing(one)}, probably a mistake of this release or of its "
         f"combination with the other packages: {failed}"
@@ -104,7 +110,8 @@ def _of_attribute(one: UncaughtException, log: Log, packages: tuple[str, ...], o
 
 
 def _cause(one: UncaughtException) -> str:
-    where = f"It was raised in {one.library or one.raised_in}, and no code of a script is between these calls."
+    when = ", in an evaluation" if _evaluates(one) else ""
+    where = f"It was raised in {one.library or one.raised_in}{when}, and no code of a script is between these calls."
     if one.type.endswith("IndexError"):
         return f"{where} The list that it was given, or what it computed from it, has no elements."
     if _OF_NONE.search(one.message):
@@ -115,6 +122,22 @@ def _cause(one: UncaughtException) -> str:
     return (
         f"{where} The release has a mistake for this combination of options, or the packages (also torch) were not "
         "tested together in these versions."
+    )
+
+
+def _evaluates(one: UncaughtException) -> bool:
+    return any(_EVALUATES.search(frame) for frame in one.frames)
+
+
+def _without_evaluation(one: UncaughtException) -> tuple[Fix, ...]:
+    if not _evaluates(one):
+        return ()
+    return (
+        Fix(
+            "It failed in an evaluation: train without it until then, and evaluate a checkpoint later.",
+            ("TrainingArguments(eval_strategy='no')",),
+            kind="stopgap",
+        ),
     )
 
 
@@ -168,7 +191,12 @@ def log_framework_failed(log: Log) -> Answer:
         return Problem(
             title,
             _cause(one),
-            (*_hidden(one), *mistakes.fixes(*packages, beside="torch" in one.packages), *_resume(one)),
+            (
+                *_hidden(one),
+                *mistakes.fixes(*packages, beside="torch" in one.packages),
+                *_resume(one),
+                *_without_evaluation(one),
+            ),
             {"exception": one.type, "place": one.place, "rank": one.rank, "at": one.at},
             tuple(f"rank {rank}" for rank in one.ranks),
             Place(one.file, one.line),

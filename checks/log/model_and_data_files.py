@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
-from ._library_cases import beyond_last_row
+from ._library_cases import GENERATED_FROM_BATCH, beyond_last_row
 
 _HUB = "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/hub.py"
 _CONFIG = "https://github.com/huggingface/transformers/blob/main/src/transformers/configuration_utils.py"
@@ -191,7 +191,7 @@ ROWS = (
          Fix("If a trainer passes them, upgrade transformers and the trainer together.",
              ("pip install --upgrade transformers trl",))),
         "https://github.com/huggingface/transformers/blob/main/src/transformers/generation/utils.py",
-        summary="generate() got arguments that the model does not accept."),
+        summary="generate() got arguments that the model does not accept.", cases=(GENERATED_FROM_BATCH,)),
     Row("log_hf_transfer_missing", "root", "library",
         r"'hf_transfer' is enabled \(HF_HUB_ENABLE_HF_TRANSFER=1\) but 'hf_transfer' package is not|"
         r"error occurred while (?:down|up)loading using `hf_transfer`",

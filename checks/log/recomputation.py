@@ -26,8 +26,18 @@ def _shape(which: str) -> Row:
     )
 
 
-# Only the facts: `log_recomputed_other_shape` judges them.
-ROWS = (_shape("saved"), _shape("recomputed"))
+# Only the facts: `log_recomputed_other_shape` judges the shapes, a case of `log_recomputation_differs` the import.
+# fmt: off
+ROWS = (
+    _shape("saved"),
+    _shape("recomputed"),
+    Row("unsloth_imported_late", "context", "script",
+        r"Unsloth should be imported before (?:\[|trl|transformers|peft)",
+        ("UserWarning: WARNING: Unsloth should be imported before [transformers, peft] to ensure all optimizations are "
+         "applied.",), "", "", Fix("No action needed.", ()),
+        "https://github.com/unslothai/unsloth/blob/main/unsloth/__init__.py"),
+)
+# fmt: on
 
 
 def _shapes(log: Log) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

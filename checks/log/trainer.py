@@ -7,7 +7,7 @@ from mgpu.signature import Case, Row, signatures
 
 from . import _loading_cases
 from ._circumstances import said, within
-from ._library_cases import HEADLESS, best_metric
+from ._library_cases import HEADLESS, STREAM_ENDED, best_metric
 from ._missing_settings import other_option
 
 _TRAINER = "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"
@@ -155,7 +155,8 @@ ROWS = (
         (Fix("Keep the columns, and print one batch.", ("TrainingArguments(remove_unused_columns=False)",
                                                         "print(next(iter(trainer.get_train_dataloader())))")),
          Fix("With an IterableDataset, drop the incomplete batch.",
-             ("DataLoader(..., drop_last=True)", "DataLoaderConfiguration(dispatch_batches=False)"))), _TRAINER),
+             ("DataLoader(..., drop_last=True)", "DataLoaderConfiguration(dispatch_batches=False)"))), _TRAINER,
+        cases=(STREAM_ENDED,)),
     Row("log_loss_on_other_gpu", "root", "script",
         r"Calculated loss must be on the original device: (?P<first>\S+) but device in use is (?P<other>[\w:]+)",
         ("ValueError: Calculated loss must be on the original device: cuda:0 but device in use is cuda:1",),

@@ -208,7 +208,8 @@ ROWS = (
         Fix("Turn off the cache. With FSDP, use its own activation checkpointing.",
             ("model.config.use_cache = False",
              "accelerate launch --fsdp_activation_checkpointing true ...")), _CHECKPOINT,
-        because_of=("log_recomputation_finds_shards",), explain=_recomputed_dtypes.explain),
+        because_of=("log_recomputation_finds_shards",), explain=_recomputed_dtypes.explain,
+        cases=(_recomputed_dtypes.PATCHED_LATE,)),
     Row("log_static_graph_changed", "root", "script",
         r"training graph has changed in this iteration|not compatible with static_graph set to True",
         ("RuntimeError: Your training graph has changed in this iteration, e.g., one parameter is used in first "

@@ -28,7 +28,15 @@ def norms(*lines: tuple[str, int, int]) -> Log:
     )
 
 
+EACH = {"type": "TypeError", "message": "'NoneType' object is not iterable", "code": "if all(x for x in inputs):"}
+SEVERAL = {**EACH, "code": "pairs = list(zip(prompts, answers))"}
 CASES = (
+    fails("log_framework_failed", "trl failed in its own code, on a value that is None", "pip check",
+        log=with_(raised(0, **SEVERAL, packages=("", "transformers", "trl"),
+                         frames=("transformers/trainer.py in train", "trl/trainer/x.py in f", "trl/a.py in g")))),
+    fails("log_framework_failed", "trl failed in its own code, on inputs, which is None", "eval_strategy='no'",
+        log=with_(raised(0, **EACH, packages=("", "transformers", "trl"),
+                         frames=("transformers/trainer.py in evaluate", "trl/trainer/x.py in f", "trl/a.py in g")))),
     fails("log_framework_failed", "ms-swift and vllm probably do not fit each other: a check of vllm",
         "--upgrade ms-swift",
         log=with_(raised(0, **STATE, packages=("swift", "vllm")))),
