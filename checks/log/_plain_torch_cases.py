@@ -56,17 +56,6 @@ ATTENTION = (
 )
 _TYPES = ('Traceback (most recent call last):\n  File "/x/train.py", line 91, in main\n    y = a @ b\n'
           "RuntimeError: {message}")
-INDEXED = Case(
-    said(r"Index put requires the source and destination dtypes match, got \w+ for the destination and \w+"),
-    "values of the type {given} are written by an index into a tensor of the type {kept}",
-    "x[index] = values does not convert the values, other than most operations. Autocast gives some results in half "
-    "precision and leaves others, such as those of losses and norms, in Float: a tensor that is made like one of the "
-    "first (zeros_like, new_zeros) does not fit the second.",
-    (Fix("Convert the values in that line.", ("x[index] = values.to(x.dtype)",)),
-     Fix("Or make the tensor with the type of the values.", ("torch.zeros_like(x, dtype=values.dtype)",))),
-    _TYPES.format(message="Index put requires the source and destination dtypes match, got Half for the destination "
-                          "and Float for the source."),
-    "https://docs.pytorch.org/docs/stable/amp.html")
 TYPES = (
     Case(every(said("expected scalar type Long"),
                ends_within(r"torch/nn/functional\.py in (?:cross_entropy|nll_loss|embedding|one_hot)$", 1)),

@@ -8,7 +8,7 @@ from mgpu.signature import Case, Row, signatures
 from . import _device_cases, _plain_torch_cases
 from ._circumstances import every, said, shown
 from ._image_cases import STOPPED_AT_NAN, WENT_ON_WITH_NAN
-from ._plain_script_cases import in_plain_script
+from ._plain_script_cases import in_plain_script, types_differ
 
 _AMP = "https://pytorch.org/docs/stable/amp.html"
 _PEFT = "https://github.com/huggingface/peft/blob/main/docs/source/developer_guides/troubleshooting.md"
@@ -114,8 +114,7 @@ ROWS = (
         r"expected m1 and m2 to have the same dtype|expected mat1 and mat2 to have the same dtype|"
         r"Expected query, key, and value to have the same dtype|self and mat2 must have the same dtype|"
         r"Data types for parameters must match when outside of autocast|"
-        r"Index put requires the source and destination dtypes match(?:, got (?P<kept>\w+) for the destination and "
-        r"(?P<given>\w+) for the source)?|query and key must have the same dtype|"
+        r"Index put requires the source and destination dtypes match|query and key must have the same dtype|"
         r"Flash ?Attention(?:-\d)? only supports? (?:fp16|bf16)|Input type \(.*\) and bias type|\"\w+\" "
         r"not implemented for '(?:Half|BFloat16|Float8)",
         ("RuntimeError: expected scalar type Half but found Float",
@@ -131,7 +130,7 @@ ROWS = (
         "do not support fp16.",
         Fix("Load everything in one dtype, and compute inside autocast.",
             ("with accelerator.autocast():", "model.to(torch.bfloat16)")), _AMP,
-        cases=(_plain_torch_cases.INDEXED, *_plain_torch_cases.TYPES, *_device_cases.DTYPES), explain=in_plain_script),
+        cases=(*_plain_torch_cases.TYPES, *_device_cases.DTYPES), explain=types_differ),
     Row("log_value_overflows", "root", "script", r"cannot be converted to type (?P<type>\S+) without overflow",
         ("RuntimeError: value cannot be converted to type at::Half without overflow",),
         "a constant in the model is too large for {type}",
