@@ -46,16 +46,18 @@ def while_importing(module: str, raised: UncaughtException | None) -> Meaning | 
         return None
     whole, needed = found["package"], module.partition(".")[0]
     both = [skew.distribution(one) for one in (whole, needed)]
+    # Packages are released for a torch; another torch would break more than it repairs.
+    moved = [skew.requirement_for(one) for one in (whole, needed) if one != "torch"]
     return Meaning(
         f"{both[0]} cannot be imported: the installed {both[1]} has no module {module}",
         f"{both[0]}, or a package that it imports, was written for an older or newer {both[1]} than this one. The "
         "traceback of the first error shows which file imports it.",
         (
             Fix(
-                f"Install a {both[1]} and a {both[0]} that were released for each other: upgrade both, or take the "
+                f"Install a {both[1]} and a {both[0]} that were released for each other: upgrade, or take the "
                 "versions that one of them names in its documentation.",
                 (
-                    shell("pip install --upgrade {:package}", [skew.requirement_for(one) for one in (whole, needed)]),
+                    shell("pip install --upgrade {:package}", moved),
                     shell("pip show {:package}", both),
                     "pip check",
                 ),

@@ -23,9 +23,11 @@ _OF_CONFIGS = (
             "not known{at}", _NO_TYPE, (), of_code=True, look=_SHOW_DICT),
 )
 _OF_STEPS = (
-    Refusal("ZeroDivisionError", r"division|modulo", "{name} is 0: an epoch has no complete batch{at}",
-            "It is the number of batches of an epoch. A data set with fewer samples than one batch has none if "
-            "incomplete batches are left out (drop_last), and neither has an empty one.",
+    Refusal("ZeroDivisionError", r"division|modulo",
+            "{name} is 0: the data has fewer samples than one step needs, or none{at}",
+            "It is the number of batches of an epoch, in some programs divided by the batches of one step (gradient "
+            "accumulation). A data set with fewer samples than one batch has none if incomplete ones are left out "
+            "(drop_last).",
             (Fix("Compare the number of samples with the batch size. Use a smaller batch, or more data.",
                  ("print(len(dataset), len(loader), loader.batch_size)",)),), of_code=True,
             line=r"[/%] ?(?P<name>[\w.]*\b(?:self\.)?(?:num_)?(?:steps|batches|iters)_(?:per|in)_epoch)\b"),
@@ -54,7 +56,7 @@ _OF_LIMITS = (
     Refusal("AssertionError ValueError",
             r"^(?!.*(?:toleran|close)).*(?:invalid|negative|range|between|bound|within).*?"
             r"(?<![\w.])(?P<value>-\d(?:\.\d+)?e-(?:0[6-9]|1\d)|1\.00000\d*[1-9]\d*)\b",
-            "a value is outside of its range only by rounding: {value}{at}",
+            "a value is outside of its range by very little, probably by rounding: {value}{at}",
             "It is less than a hundred thousandth below 0 or above 1, where such limits are. Floating point numbers "
             "miss them by as much: coordinates that are divided by the size of an image, sums of probabilities.",
             (Fix("Limit the values to the range where they are made or read, before the check.",

@@ -23,6 +23,7 @@ _NO_SUCH_DIMENSION = re.compile(
 )
 
 _PADS = re.compile(r"\bF\.pad\(|functional\.pad\(")
+_OTHER_CALL = re.compile(r"\.(?!pad\(|tolist\()\w+\(")  # which can be what has no such dimension
 _ADDS_ONE = re.compile(r"\b(?:unsqueeze_?|stack)\(")
 
 
@@ -32,7 +33,7 @@ def _dimension(one: UncaughtException) -> Meaning | None:
     if short_name(one.type) != "IndexError" or found is None:
         return None
     at = f" ({one.place})" if one.place else ""
-    if _PADS.search(one.code or ""):
+    if _PADS.search(one.code or "") and not _OTHER_CALL.search(one.code or ""):
         return _padding(found["dim"], found["high"], at)
     adds = bool(_ADDS_ONE.search(f"{one.code} {one.own_code}"))
     has = -int(found["low"]) - adds

@@ -159,7 +159,8 @@ ROWS = (
          Fix("Give the engine a smaller share.", ("actor_rollout_ref.rollout.gpu_memory_utilization=0.5",))),
         _TORCH_NPU, summary="An NPU's memory is full."),
     Row("log_hccl_rank_missing", "secondary", "nccl",
-        r"HCCL function error: .{1,160}error code is (?:9|1[1-4])\b|Notify register times out|"
+        r"(?:HCCL function error: |OPS function error: Hccl).{1,160}error code is (?:9|1[1-4])\b|"
+        r"Notify register times out|"
         r"EI0006: (?:\[PID: \d+\] )?(?:[-\d:. ]+ )?Getting socket times out",
         ("EI0002: [PID: 4711] The wait execution of the Notify register times out.",
          "EI0006: Getting socket times out. Reason: Remote Rank did not send the data in time.",
