@@ -171,7 +171,7 @@ _INDEXED = re.compile(r"Index put requires .* got (?P<kept>\w+) for the destinat
 
 
 def types_differ(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Explain an assignment by an index, whoever makes it; other messages as `in_plain_script` does."""
+    """Explain an assignment by an index, in scripts and packages; other messages as `in_plain_script` does."""
     found = _INDEXED.search(raised.message) if raised else None
     if found is None or raised is None:
         return in_plain_script(groups, raised)
