@@ -17,6 +17,7 @@ from mgpu.snapshot import UncaughtException
 from mgpu.text import listed
 
 from . import _calls as calls
+from . import _missing_parts as missing_parts
 from . import _not_compiled as not_compiled
 from . import _other_argument_names as other_names
 from . import _package_mistakes as mistakes
@@ -306,6 +307,7 @@ def explain_module(groups: Mapping[str, str], raised: UncaughtException | None) 
         return _in_table(known, f"the module {module}", _caller(raised, package))
     own = calls.explain_project_module(module, raised)
     own = own or calls.explain_own_module(f"there is no module {module}", package, raised)
+    own = own or missing_parts.while_importing(module, raised)
     return own or _unknown(f"there is no module {module}", package, _caller(raised, package), raised)
 
 
@@ -342,6 +344,8 @@ def explain_installable(groups: Mapping[str, str], raised: UncaughtException | N
 
 def explain_model(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a model that the installed transformers cannot build."""
+    if meant := missing_parts.registered(groups["model"]):
+        return meant
     release = skew.find_model(groups["model"])
     if release is None:
         known = skew.find_name("transformers", groups["model"])

@@ -99,6 +99,12 @@ def counts(pattern: str, test: Callable[[Sequence[str]], bool]) -> Applies:
     return applies
 
 
+def stacked(function: str) -> Applies:
+    """A printed stack of a thread has a function that matches: "load_library (_ops.py:1487)"."""
+    searched = _Pattern(function)
+    return lambda log, raised: any(searched.search(one) for stack in log.stacks for one in stack.functions)
+
+
 def shown(*names: str) -> Applies:
     """The log shows all of these circumstances (rows of circumstances.py), anywhere."""
     return lambda log, raised: {one.name for one in log.shows}.issuperset(names)

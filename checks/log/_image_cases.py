@@ -33,6 +33,19 @@ def _rounded(sizes: Sequence[str]) -> bool:
 
 
 # fmt: off
+DEVICE_IN_WORDS = Case(
+    said(r"Invalid CUDA 'device=(?:auto|gpu)' requested"),
+    "this release of Ultralytics does not accept device={device}: it takes numbers of GPUs, or cpu",
+    "It takes any other word for a list of GPUs. With torch.cuda.is_available(): False below the message, torch sees "
+    "no GPU either, and only cpu is possible as long as that is so.",
+    (Fix("Give the number of a GPU, or cpu.",
+         ("model.train(data='data.yaml', device=0 if torch.cuda.is_available() else 'cpu')",
+          "yolo train data=data.yaml model=yolo11n.pt device=0")),
+     Fix("If there is a GPU that torch does not see, find out why.",
+         ("mgpu doctor --only torch_is_cpu_build,torch_sees_fewer_gpus", "nvidia-smi -L"))),
+    "ValueError: Invalid CUDA 'device=auto' requested. Use 'device=cpu' or pass valid CUDA device(s) if available, "
+    "i.e. 'device=0' or 'device=0,1,2,3' for Multi-GPU.",
+    "https://docs.ultralytics.com/modes/train/#train-settings")
 _OF_IMAGES = either(
     shown("ultralytics"), shown("mmengine"), through("torchvision", "timm", "monai", "kornia", "detectron2", "mmcv"),
     within(r"^torch/nn/functional\.py in (?:mse_loss|l1_loss|smooth_l1_loss|huber_loss|binary_cross_entropy\w*|"

@@ -98,7 +98,9 @@ def _of_dict(one: UncaughtException) -> str:
 
 
 _OF_NONE = re.compile(r"'NoneType'|\bNone(?:Type)?\b")
-_ACCEPTED = re.compile(r"\b\w+=NoneType|, but expected one of:.*", re.S)  # options, and what torch takes instead
+_ACCEPTED = re.compile(
+    r"\b\w+=NoneType|, but expected one of:.*|ellipsis \(`\.{3}`\), .*? are valid ind.*", re.S
+)  # options, and what torch takes instead
 
 
 def line_of_code(one: UncaughtException) -> str:

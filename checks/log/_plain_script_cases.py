@@ -165,3 +165,25 @@ def in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None)
     text = "\n".join(filter(None, (raised.message, raised.more)))
     meant = next((meant for known in _OF_ROWS if (meant := known.read(raised, text))), None) or refused_by_torch(raised)
     return Meaning(meant.title, meant.why, meant.fixes, complete=True) if meant else None
+
+
+_INDEXED = re.compile(r"Index put requires .* got (?P<kept>\w+) for the destination and (?P<given>\w+) for the source")
+
+
+def types_differ(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain an assignment by an index, in scripts and packages; other messages as `in_plain_script` does."""
+    found = _INDEXED.search(raised.message) if raised else None
+    if found is None or raised is None:
+        return in_plain_script(groups, raised)
+    at = f" ({raised.place})" if raised.place else ""
+    return Meaning(
+        f"values of the type {found['given']} are written by an index into a tensor of the type {found['kept']}{at}",
+        "x[index] = values does not convert the values, other than most operations. Autocast computes some results in "
+        "half precision and others, such as losses and norms, in Float: a tensor that is made like one of the first "
+        "(zeros_like, new_zeros) does not fit the second.",
+        (
+            Fix("Convert the values in that line.", ("x[index] = values.to(x.dtype)",)),
+            Fix("Or make the tensor with the type of the values.", ("torch.zeros_like(x, dtype=values.dtype)",)),
+        ),
+        complete=True,
+    )

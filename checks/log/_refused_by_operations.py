@@ -194,6 +194,14 @@ _LIMITS = alike(
     (r"shifts and dimensions must align\. shifts: (?P<one>\d+), dims: ?(?P<other>\d+)",
      "roll() gets {one} shifts for {other} dimensions{at}"),
 )
+_SAMPLES = alike(
+    "The number of samples is mostly the length of a data set or of a list of weights, which has no entries here: a "
+    "filter removed all of them, or a folder or a split is empty.",
+    (Fix("Look above in the log for what was removed or not found (such as warnings of the program itself), and print "
+         "the length.", ("print(len(dataset))",)),),
+    (r"cannot sample n_sample <= 0 samples", "multinomial() is asked for no samples{at}"),
+    of_code=False,
+)
 _SLICES = alike(
     "Slices of a tensor go forward only, other than those of a list or of numpy.",
     (Fix("Flip it.", ("x.flip(0)  # not x[::-1]",)),),
@@ -264,6 +272,6 @@ _ARGUMENTS = alike(
                               "print([name for name, _ in model.named_parameters()])")),),
     (r"^(?P<owner>[A-Z]\w*) has no attribute `(?P<got>\w+)`", "{owner} has no layer or parameter {got}{at}"),
 )
-OF_OPERATIONS = (*_PRODUCTS, *_FORMS, *_LETTERS, *_RESHAPES, *_INDICES, *_TYPES, *_NUMBERS, *_EMPTY, *_LIMITS, *_SLICES,
-                 *_CHANCES, *_ARRAYS, *_ARGUMENTS)
+OF_OPERATIONS = (*_PRODUCTS, *_FORMS, *_LETTERS, *_RESHAPES, *_INDICES, *_TYPES, *_NUMBERS, *_EMPTY, *_LIMITS,
+                 *_SAMPLES, *_SLICES, *_CHANCES, *_ARRAYS, *_ARGUMENTS)
 # fmt: on

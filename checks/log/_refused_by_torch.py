@@ -22,6 +22,8 @@ _NO_SUCH_DIMENSION = re.compile(
     r"Dimension out of range \(expected to be in range of \[(?P<low>-?\d+), (?P<high>-?\d+)\], but got (?P<dim>-?\d+)\)"
 )
 
+_PADS = re.compile(r"\bF\.pad\(|functional\.pad\(")
+_OTHER_CALL = re.compile(r"\.(?!pad\(|tolist\()\w+\(")  # which can be what has no such dimension
 _ADDS_ONE = re.compile(r"\b(?:unsqueeze_?|stack)\(")
 
 
@@ -31,6 +33,8 @@ def _dimension(one: UncaughtException) -> Meaning | None:
     if short_name(one.type) != "IndexError" or found is None:
         return None
     at = f" ({one.place})" if one.place else ""
+    if _PADS.search(one.code or "") and not _OTHER_CALL.search(one.code or ""):
+        return _padding(found["dim"], found["high"], at)
     adds = bool(_ADDS_ONE.search(f"{one.code} {one.own_code}"))
     has = -int(found["low"]) - adds
     count = f"{has} dimension{'' if has == 1 else 's'}"
@@ -44,6 +48,24 @@ def _dimension(one: UncaughtException) -> Meaning | None:
             Fix(
                 "Add the dimension, or count from the end.",
                 ("x = x.unsqueeze(0)", "x.squeeze(-1)  # not squeeze()", "x.softmax(dim=-1)"),
+            ),
+        ),
+    )
+
+
+def _padding(dim: str, high: str, at: str) -> Meaning:
+    """Explain padding for a dimension that the tensor does not have; `high`: its last one."""
+    has = int(high) + 1
+    return Meaning(
+        f"F.pad() works on dimension {dim} of a tensor that has {has} dimension{'' if has == 1 else 's'}{at}",
+        "The padding has two numbers for each dimension, and begins with the last one. It was made for a tensor with "
+        f"more dimensions: this one takes at most {2 * has} numbers.",
+        (
+            Fix("Print both just before that line.", ("print(x.shape, padding)",)),
+            Fix(
+                "If the padding is too long, cut it. If a package makes it, compare the shape of your data with what "
+                "it expects, and its release with that of the packages that use it.",
+                ("F.pad(x, padding[: 2 * x.dim()])", "pip check"),
             ),
         ),
     )

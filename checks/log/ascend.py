@@ -12,6 +12,23 @@ from mgpu.snapshot import UncaughtException
 _CANN = "https://www.hiascend.com/document/detail/en/canncommercial/800/troubleshooting/troubleshooting_0001.html"
 _TORCH_NPU = "https://github.com/Ascend/pytorch"
 _SHOW = ("npu-smi info", "ls -t ~/ascend/log/debug/plog | head")
+_PLOG = (
+    "ls -t ~/ascend/log/debug/plog | head",  # or in ASCEND_PROCESS_LOG_PATH
+    "grep -rhE 'ERROR.*HCCL' ~/ascend/log/debug/plog | head",
+)
+_HCCL_CODES = {  # hccl_types.h; 9 and 11 to 14 are another rank that does not answer
+    "1": "an argument is not valid",
+    "2": "a pointer is empty",
+    "3": "memory is missing",
+    "4": "an internal error",
+    "5": "the call is not supported here",
+    "6": "something is not found",
+    "7": "a resource is not available",
+    "8": "a call of the system failed",
+    "15": "a call of the runtime (CANN) failed",
+    "16": "a call of the driver failed",
+    "19": "the network between the NPUs failed",
+}
 _STREAM_TOO_SLOW = "507046"
 _IN_BARRIER = re.compile(r" in (?:barrier|main_process_first|local_main_process_first|wait_for_everyone)$")
 _WAITED = (
@@ -64,8 +81,36 @@ _FIXES: Mapping[str, tuple[Fix, ...]] = {
 # fmt: on
 
 
+def _of_hccl(call: str, code: str) -> Meaning:
+    """Return what one of HCCL's own codes means: they are the same for all of its calls."""
+    makes = call.startswith("HcclCommInit")
+    what = "make its communicator" if makes else f"run {call}"
+    first = (
+        "It is made at the first collective of a group of ranks, which is the line in the traceback: that line is not "
+        "the cause. "
+        if makes
+        else ""
+    )
+    return Meaning(
+        f"HCCL, the collectives of Ascend NPUs, could not {what}: {_HCCL_CODES[code]} ({call}, error code {code})",
+        f"{first}The code does not say why. CANN's log does, and lines below the message with EI.... or EJ.... if "
+        "there are any. Often another process holds the NPU (an inference engine, an earlier run), two ranks use "
+        "the same one, or CANN, its driver and torch_npu do not fit.",
+        (
+            Fix("Read the errors in CANN's log of this process.", _PLOG),
+            Fix(
+                "Check which processes and NPUs the run uses: each rank needs one of its own.",
+                ("npu-smi info", "echo $ASCEND_RT_VISIBLE_DEVICES"),
+            ),
+            Fix("Compare the versions with the table of torch_npu.", ("pip show torch torch_npu", "npu-smi -v")),
+        ),
+    )
+
+
 def _of_code(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Return what the error code means."""
+    if groups["call"].startswith("Hccl") and groups["code"] in _HCCL_CODES:
+        return _of_hccl(groups["call"], groups["code"])
     known = _CODES.get(groups["code"])
     if known is None:
         return None
@@ -88,8 +133,8 @@ def _of_code(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
 # fmt: off
 ROWS = (
     Row("log_npu_call_failed", "root", "cuda",
-        r"(?:(?:NPU|HCCL) function error: (?:call )?|(?=ACL stream synchronize failed))(?P<call>[\w:]+)"
-        r"(?:.{0,40}?, error code is |.{0,40}?failed, error code:\s?)(?!(?:9|1[1-4])\b)(?P<code>\d+)",
+        r"(?:(?:NPU|HCCL|OPS) function error: (?:call )?|(?=ACL stream synchronize failed))(?P<call>[\w:]+)"
+        r"(?:.{0,80}?, error code is |.{0,40}?failed, error code:\s?)(?!(?:9|1[1-4])\b)(?P<code>\d+)",
         ("RuntimeError: Sync:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:325 NPU function error: "
          "c10_npu::acl::AclrtSynchronizeStreamWithTimeout(stream), error code is 500002",
          "RuntimeError: copy_between_host_and_device:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:90 NPU function "
@@ -128,15 +173,18 @@ ROWS = (
          Fix("Give the engine a smaller share.", ("actor_rollout_ref.rollout.gpu_memory_utilization=0.5",))),
         _TORCH_NPU, summary="An NPU's memory is full."),
     Row("log_hccl_rank_missing", "secondary", "nccl",
-        r"HCCL function error: .{1,160}error code is (?:9|1[1-4])\b|Notify register times out|"
-        r"EI0006: Getting socket times out",
+        r"(?:HCCL function error: |OPS function error: Hccl).{1,160}error code is (?:9|1[1-4])\b|"
+        r"Notify register times out|"
+        r"EI0006: (?:\[PID: \d+\] )?(?:[-\d:. ]+ )?Getting socket times out",
         ("EI0002: [PID: 4711] The wait execution of the Notify register times out.",
          "EI0006: Getting socket times out. Reason: Remote Rank did not send the data in time.",
          "RuntimeError: HCCL function error: HcclAllreduce, error code is 9"),
         "HCCL, the collectives of Ascend NPUs, waited for another rank without success",
-        "Another rank failed, is far behind, or cannot be reached: its device has no address (hccn), or a firewall "
-        "closes the ports.",
-        (Fix("Find the rank that failed first.", ("mgpu doctor --log LOGS...",)),
+        "Another rank failed, is far behind or does not make the same call (ranks that generate different numbers of "
+        "texts), or cannot be reached: its device has no address (hccn), or a firewall closes the ports. Lines with "
+        "\"Create Dest error\" name the other ranks (dst_rank).",
+        (Fix("Find the rank that failed first, or that did something else at this time.",
+             ("mgpu doctor --log LOGS...",)),
          Fix("If all ranks wait: check the links between the NPUs, and raise the limit for a slow start.",
              ("hccn_tool -i 0 -link -g", "export HCCL_CONNECT_TIMEOUT=1800 HCCL_EXEC_TIMEOUT=3600"))),
         _CANN, summary="HCCL waited for another rank without success."),

@@ -6,7 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from . import _plain_torch_cases
-from ._circumstances import every, never, reported, shown
+from ._circumstances import every, never, reported, said, shown, within
 from ._deepspeed_config_cases import CONFIG_AS_BASE64
 from ._settings_as_text import name_of_text
 
@@ -35,6 +35,21 @@ _REFERENCE_MODEL = Case(
     '  File "/x/trl/trainer/dpo_trainer.py", line 248, in __init__\n'
     "    self.ref_model = self.accelerator._prepare_deepspeed(self.ref_model)[0]\n",
     "https://github.com/huggingface/trl/pull/825")
+_STILL_USED = Case(
+    every(said(r"'active_sub_modules': \{\d"),
+          within(r"deepspeed/runtime/zero/partition_parameters\.py in __exit__$")),
+    "GatheredParameters ends while ZeRO-3's hooks still count a parameter as used by a module",
+    "At its end each rank gives up the other ranks' parts, and active_sub_modules names the module that still holds "
+    "one. ZeRO-3's hooks mark it before a forward pass and clear it after, or in the backward pass: a forward pass "
+    "or generate() within GatheredParameters, or between a forward and its backward pass, can leave it marked.",
+    (Fix("Take ZeRO-3's hooks off while the model generates. unwrap_model_for_generation of newer releases of TRL does "
+         "that.", ("pip install --upgrade trl", "pip show trl deepspeed")),
+     Fix("Or use ZeRO-2 if the model fits: it needs no gathering.", ("accelerate launch --zero_stage 2 ...",))),
+    'Traceback (most recent call last):\n  File "/x/train.py", line 9, in compute_loss\n    with gathered(model):\n'
+    '  File "/x/site-packages/deepspeed/runtime/zero/partition_parameters.py", line 2177, in __exit__\n'
+    "    self.params[0].partition(param_list=self.params, has_been_updated=False)\n"
+    "AssertionError: {'id': 0, 'status': 'AVAILABLE', 'numel': 896, 'ds_numel': 896, 'shape': (896,), "
+    "'active_sub_modules': {3}}", _PARAMETERS)
 ROWS = (
     Row("log_zero3_parameter_not_gathered", "root", "script",
         r"\{'id': \d+, 'status': '\w+'.*'ds_numel'|expected param \{.*\} to be available|"
@@ -51,7 +66,7 @@ ROWS = (
         (Fix("Use ZeRO-2 if the model fits.", ("accelerate launch --zero_stage 2 ...",)),
          Fix("Or upgrade DeepSpeed, and mark the modules that do not always run as leaf modules.",
              ("pip install --upgrade deepspeed", "deepspeed.utils.set_z3_leaf_modules(model, [ModuleClass])"))),
-        _COORDINATOR),
+        _COORDINATOR, cases=(_STILL_USED,)),
     Row("log_zero3_dtypes_mixed", "root", "script",
         r"assert len\(set\(t\.dtype for t in tensors\)\) == 1|all params in a coalesced bucket must have the same "
         r"communication dtype|expected there to be only one unique element in <generator",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
 
 from .._kernel_line import KERNEL_LINE
+from ._circumstances import every, said, stacked
 from ._file_call_cases import LOCK_TAKEN
 
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
@@ -26,6 +27,21 @@ def _job(signal: str) -> str:
 
 
 # fmt: off
+_LOADED_EXTENSION = Case(
+    every(said("Fatal Python error: Aborted"), stacked(r"^load_library \(_ops\.py:")),
+    "Python aborted (SIGABRT) while it loaded a compiled extension of torch",
+    "The stack ends in torch.ops.load_library(): the frame just below it is the package that loads its extension. Code "
+    "that runs when the library is loaded stopped the process. Mostly the extension was compiled for another torch, "
+    "or two copies of it register the same operators (a build in a source folder and an installed one).",
+    (Fix("See whether importing it alone aborts, with the reason that it prints.",
+         ("python -X faulthandler -c 'import PACKAGE'", "pip list | grep -iE '^(torch|PACKAGE)'")),
+     Fix("Install the release of that package for this torch. If it is a source folder, compile it again for this "
+         "torch.", ("pip install --upgrade PACKAGE", "pip install --no-build-isolation -e ."))),
+    'Fatal Python error: Aborted\n\nCurrent thread 0x00007fcf650a3440 (most recent call first):\n'
+    '  File "/x/lib/python3.11/ctypes/__init__.py", line 390 in __init__\n'
+    '  File "/x/site-packages/torch/_ops.py", line 1487 in load_library\n'
+    '  File "/x/site-packages/extension/__init__.py", line 31 in <module>\n',
+    "https://docs.pytorch.org/docs/stable/library.html#torch.ops.load_library")
 ROWS = (
     Row("log_ucx_shared_memory_full", "root", "kernel",
         r"\bmm_iface failed to allocate receive FIFO", ("mm_iface failed to allocate receive FIFO",),
@@ -93,7 +109,7 @@ ROWS = (
         "The library that called abort() printed the reason just before, in the last lines of that rank.",
         Fix("Read that rank's own log just above the abort.", ("mgpu launch --log-dir runs train.py",)), _ELASTIC,
         because_of=("log_collective_timed_out", "log_watchdog_stuck", "log_desynchronised"),
-        exit_code=-6, tags=("last_line",)),
+        exit_code=-6, tags=("last_line",), cases=(_LOADED_EXTENSION,)),
     Row("log_illegal_instruction", "root", "kernel",
         r"exitcode\s*:? ?-4\b|Signal 4 \(SIGILL\)|Illegal instruction \(core dumped\)|"
         + _job("Illegal instruction") + r"|"

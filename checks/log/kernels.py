@@ -10,6 +10,7 @@ from mgpu.snapshot import UncaughtException
 
 from . import _own_values as own_values
 from ._circumstances import passed, said
+from ._kernel_sources import of_kernel_source
 
 _TRITON = "https://github.com/triton-lang/triton/issues/2925"
 _DRIVER = "https://github.com/triton-lang/triton/blob/main/python/triton/runtime/driver.py"
@@ -79,8 +80,8 @@ ROWS = (
              ("pip uninstall -y triton pytorch-triton-rocm triton-windows; pip install --force-reinstall torch",))),
         _DRIVER),
     Row("log_triton_source_rejected", "root", "library",
-        r"triton\.compiler\.errors\.(?:CompilationError|UnsupportedLanguage)",
-        ("triton.compiler.errors.CompilationError: at 10:12:",),
+        r"triton\.compiler\.(?:errors\.|compiler\.)?(?:CompilationError|UnsupportedLanguage)",
+        ("triton.compiler.errors.CompilationError: at 10:12:", "triton.compiler.CompilationError: at 14:26:"),
         "Triton could not compile the source of a kernel",
         "The lines below point into the kernel, and the last one has the reason. Kernels of packages (flash-attn, fla, "
         "liger, mamba, unsloth, bitsandbytes) are written for some releases of Triton, which torch determines, and "
@@ -88,7 +89,8 @@ ROWS = (
         (Fix("Use the package's release for this torch, and clear Triton's cache.",
              ("pip show torch triton", "rm -rf ~/.triton/cache")),
          Fix("Or turn the kernel off in the package's options.")),
-        "https://github.com/triton-lang/triton/blob/main/python/triton/compiler/errors.py"),
+        "https://github.com/triton-lang/triton/blob/main/python/triton/compiler/errors.py",
+        explain=of_kernel_source),
     Row("log_graph_pool_broken", "root", "library",
         r"Expected curr_block->next == nullptr to be true|"
         r"live storage data ptrs are in the cudagraph pool but not accounted for",

@@ -8,7 +8,7 @@ from mgpu.signature import Case, Row, signatures
 from . import _device_cases, _plain_torch_cases
 from ._circumstances import every, said, shown
 from ._image_cases import STOPPED_AT_NAN, WENT_ON_WITH_NAN
-from ._plain_script_cases import in_plain_script
+from ._plain_script_cases import in_plain_script, types_differ
 
 _AMP = "https://pytorch.org/docs/stable/amp.html"
 _PEFT = "https://github.com/huggingface/peft/blob/main/docs/source/developer_guides/troubleshooting.md"
@@ -130,7 +130,7 @@ ROWS = (
         "do not support fp16.",
         Fix("Load everything in one dtype, and compute inside autocast.",
             ("with accelerator.autocast():", "model.to(torch.bfloat16)")), _AMP,
-        cases=(*_plain_torch_cases.TYPES, *_device_cases.DTYPES), explain=in_plain_script),
+        cases=(*_plain_torch_cases.TYPES, *_device_cases.DTYPES), explain=types_differ),
     Row("log_value_overflows", "root", "script", r"cannot be converted to type (?P<type>\S+) without overflow",
         ("RuntimeError: value cannot be converted to type at::Half without overflow",),
         "a constant in the model is too large for {type}",

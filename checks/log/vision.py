@@ -5,6 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from ._image_cases import DEVICE_IN_WORDS
 from ._plain_script_cases import in_plain_script
 
 _TORCHVISION = "https://github.com/pytorch/vision#installation"
@@ -187,7 +188,7 @@ ROWS = (
         Fix("Check what torch sees, in this environment.",
             ("python -c 'import torch; print(torch.__version__, torch.cuda.device_count())'; nvidia-smi -L",
              "mgpu doctor --only torch_is_cpu_build,torch_sees_fewer_gpus")),
-        "https://docs.ultralytics.com/modes/train/#multi-gpu-training",
+        "https://docs.ultralytics.com/modes/train/#multi-gpu-training", cases=(DEVICE_IN_WORDS,),
         summary="Ultralytics is asked for GPUs that torch does not see."),
     Row("log_class_folders_missing", "root", "script",
         r"Couldn't find any class folder in \S|Found no valid file for the classes|"

@@ -19,7 +19,7 @@ _PROCESS = re.compile(r"py-spy dump .*?(?:--pid|-p)[ =](?P<pid>\d+)|^Process (?P
 _PY_SPY = re.compile(r"Thread (?:0x)?\w+ \((?:active|idle)[^)]*\)(?:: ?\"(?P<name>[^\"]*)\")?$")
 _PY_SPY_FRAME = re.compile(r"\s{2,}(?P<function>[\w<>.]+) \((?P<file>[^():]+\.\w+):(?P<line>\d+)\)$")
 _FAULTHANDLER = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+(?: \[[^\]]*\])? \(most recent call first\):$")
-_FAULTHANDLER_FRAME = re.compile(r"\s{2}File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>[\w<>.]+)$")
+_FAULTHANDLER_FRAME = re.compile(r"\s{1,2}File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>[\w<>.]+)$")
 
 
 class StackDumps:

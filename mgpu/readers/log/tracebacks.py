@@ -333,8 +333,10 @@ class Tracebacks:
         if chained is None:
             return None
         first = chained.found
-        began = first.cause or f"{first.type}: {first.message}".rstrip(": ")
-        return began, tuple(chained.signatures), direct and (first.direct or not first.cause)
+        itself = f"{first.type}: {first.message}".rstrip(": ")
+        if direct and not first.direct:  # what was handled before is only where that happened
+            return itself, tuple(chained.signatures), True
+        return first.cause or itself, tuple(chained.signatures), direct
 
     def _read_after(self, one: OpenMessage, key: _Writer, line: Line) -> None:
         """Process a line after the exception's first: more of its message, or the link to the next in a chain."""

@@ -1,0 +1,79 @@
+"""What do frameworks and their code refuse: meshes, registries, hooks, values next to a limit?
+
+One entry for one message, as in `_refused_inputs.py`. Texts for `exceptions.py`.
+"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+
+from ._refusal import Look, Refusal
+
+# fmt: off
+_NO_TYPE = ("A config of mmengine or mmcv names the class of each part by `type`. The other keys are the arguments of "
+            "that class. It is missing where the config was written or changed, or the code builds a part of the "
+            "config that is no class.")
+_SHOW_DICT = Look("Find this dict in the config by its first key, and add the type that the model's original config "
+                  "has there.", "grep -rn -B3 {first:name} configs")
+_NEEDS_TYPE = r"`cfg` or `default_args` must contain the key \"type\", but got (?:\{\\?'(?P<first>\w+))"
+_OF_CONFIGS = (
+    Refusal("KeyError", _NEEDS_TYPE, "the config dict {name} has no `type`, so its class is not known{at}", _NO_TYPE,
+            (), of_code=True, line=r"\bbuild(?:_\w+)?\((?:self\.)?(?P<name>\w+)[,)]", look=_SHOW_DICT),
+    Refusal("KeyError", _NEEDS_TYPE, "a dict of the config, which begins with {first}, has no `type`, so its class is "
+            "not known{at}", _NO_TYPE, (), of_code=True, look=_SHOW_DICT),
+)
+_OF_STEPS = (
+    Refusal("ZeroDivisionError", r"division|modulo",
+            "{name} is 0: the data has fewer samples than one step needs, or none{at}",
+            "It is the number of batches of an epoch, in some programs divided by the batches of one step (gradient "
+            "accumulation). A data set with fewer samples than one batch has none if incomplete ones are left out "
+            "(drop_last).",
+            (Fix("Compare the number of samples with the batch size. Use a smaller batch, or more data.",
+                 ("print(len(dataset), len(loader), loader.batch_size)",)),), of_code=True,
+            line=r"[/%] ?(?P<name>[\w.]*\b(?:self\.)?(?:num_)?(?:steps|batches|iters)_(?:per|in)_epoch)\b"),
+)
+_OF_MESHES = (
+    Refusal("RuntimeError", r"cannot reshape tensor of 0 elements into shape \[-1, 0\]",
+            "a dimension of the device mesh {mesh} has the size 0{at}",
+            "Sizes of a mesh are mostly computed: the number of GPUs, divided by a parallel size (tensor, sequence, "
+            "context or pipeline). It is 0 if that size is larger than the number of GPUs.",
+            (Fix("Set the parallel size to a divisor of the number of GPUs of the run, or use more GPUs. Compare both.",
+                 ("grep -rnE '(parallel|sp|tp|cp)_size' CONFIG", "nvidia-smi -L | wc -l")),), of_code=True,
+            within=r"torch/distributed/device_mesh\.py in ", line=r"^(?:\S*?\b(?P<mesh>\w*mesh\w*) = )?"),
+)
+_OF_HOOKS = (
+    Refusal("AssertionError", r"remove_forward_pre_hook_handles is not empty, it is: \{(?P<name>\w+)\(",
+            "Megatron's DDP has hooks on modules that are no longer part of the model: {name}{at}",
+            "overlap_param_gather registers a hook on each module. They are removed by going through the model, and "
+            "here that did not find all of them: such modules were replaced or taken out in between. Turning CUDA "
+            "graphs on or off while the hooks are registered can do that to a CudaGraphManager.",
+            (Fix("Turn off overlap_param_gather, or CUDA graphs if the name is CudaGraphManager.",
+                 ("overlap_param_gather=False", "enable_cuda_graph=False")),
+             Fix("Or let the code remove the hooks before it changes the modules, and add them again after it.")),
+            of_code=True),
+)
+_OF_LIMITS = (
+    Refusal("AssertionError ValueError",
+            r"^(?!.*(?:toleran|close)).*(?:invalid|negative|range|between|bound|within).*?"
+            r"(?<![\w.])(?P<value>-\d(?:\.\d+)?e-(?:0[6-9]|1\d)|1\.00000\d*[1-9]\d*)\b",
+            "a value is outside of its range by very little, probably by rounding: {value}{at}",
+            "It is less than a hundred thousandth below 0 or above 1, where such limits are. Floating point numbers "
+            "miss them by as much: coordinates that are divided by the size of an image, sums of probabilities.",
+            (Fix("Limit the values to the range where they are made or read, before the check.",
+                 ("x = np.clip(x, 0, 1)", "x = x.clamp(0, 1)")),)),
+)
+_AS_DICT = (
+    r"^(?!.*[\w)\]]\[(?!['\"])).*[\w)\]]\[['\"]"  # all that the line reads, it reads by texts
+)
+_KEYS_OF_ARRAY = ("The line reads items of dicts, and this one is an array or a tensor: ids that were not decoded, "
+                  "predictions that were not parsed, or a batch that was collated.")
+_PRINT_IT = (Fix("Print what it is, and pass the dicts that the line expects, or read it by numbers.",
+                 ("print(type(x), x)",)),)
+_OF_KEYS = (
+    Refusal("IndexError", r"only integers, slices \(`:`\), ellipsis", "a text is used as the index of an array{at}",
+            _KEYS_OF_ARRAY, _PRINT_IT, of_code=True, line=_AS_DICT, own=True),
+    Refusal("IndexError TypeError", r"only integers, slices \(`:`\), ellipsis.*\(got str\)",
+            "a text is used as the index of a tensor{at}", _KEYS_OF_ARRAY, _PRINT_IT, of_code=True),
+)
+OF_FRAMEWORKS = (*_OF_CONFIGS, *_OF_STEPS, *_OF_MESHES, *_OF_HOOKS, *_OF_LIMITS, *_OF_KEYS)
+# fmt: on
