@@ -117,7 +117,17 @@ def test_each_of_two_has_its_own_answer(
         ("c.execute(q)", (), "sqlite3.IntegrityError: UNIQUE constraint failed: r.id", "breaks a rule"),
         ("s.connect(a)", (), "ConnectionRefusedError: [Errno 111] Connection refused", _NO_ANSWER),
         ("x = open(p).read()", (), "TimeoutError: [Errno 110] Connection timed out: '/mnt/nfs/x'", "the address"),
+        ("x = open(p).read()", (), "OSError: [Errno 113] No route to host: '/mnt/x'", "no way from this node"),
+        ("x = open(p).read()", (), "OSError: [Errno 105] No buffer space available: '/mnt/x'", "for the network"),
+        ("x = open(p).read()", (), "OSError: [Errno 101] Network is unreachable: '/mnt/x'", "no network on which"),
         ("files = os.listdir(p)", (), f"{_MISSING}'data'", "at the same time"),
+        # Advice that would drop or overwrite something
+        ("shutil.copytree(a, b)", (), "FileExistsError: [Errno 17] File exists: 'out/src'", "b, dirs_exist_ok"),
+        ("shutil.rmtree(p)", (), "OSError: [Errno 16] Device or resource busy: '.nfs0001'", "ignore_errors"),
+        ("f.write(t)", (), rf"{_UNICODE}'utf-8' codec can't encode character '\udc80' in position 0: surrogates not "
+         "allowed", "errors='replace'"),
+        ("x = np.load(p, mmap_mode='r')", (), "ValueError: Array can't be memory-mapped: Python objects in dtype.",
+         "allow_pickle=True"),
         # A path with a space that a command does not start, and a program of one word
         ("run(open('my file.txt'))", (), f"{_MISSING}'my file.txt'", _NO_PROGRAM),
         ("subprocess.run('ffmpeg')", _STARTED, f"{_MISSING}'ffmpeg'", _NO_PROGRAM),
