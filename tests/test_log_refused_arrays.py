@@ -83,7 +83,7 @@ from tests.test_log_refused_by_python import words
             "numpy._core._exceptions._UFuncOutputCastingError: Cannot cast ufunc 'add' output from "
             "dtype('float64') to dtype('int64') with casting rule 'same_kind'",
             "the result of add is float64",
-            "astype",
+            "x = x + y",
         ),
         (
             "x -= m",
@@ -91,7 +91,7 @@ from tests.test_log_refused_by_python import words
             "to "
             "dtype('uint8') with casting rule 'same_kind'",
             "written into an array of uint8",
-            "astype",
+            "x = x + y",
         ),
         (
             "x = np.log(a)",

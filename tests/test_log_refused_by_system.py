@@ -44,7 +44,7 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
             "shutil.rmtree('cache')",
             _SHUTIL,
             "OSError: [Errno 39] Directory not empty: 'cache'",
-            "something wrote into the folder cache while the run removed it",
+            "the folder cache was not empty when it was to be removed",
             "if rank == 0",
         ),
         (
@@ -54,7 +54,13 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
             "/tmp/a and /data/a are on different disks",
             "shutil.move",
         ),
-        ("os.makedirs(name)", (), "OSError: [Errno 36] File name too long: 'out/lr=1'", "is too long", "name[:100]"),
+        (
+            "os.makedirs(name)",
+            (),
+            "OSError: [Errno 36] File name too long: 'out/lr=1'",
+            "is too long",
+            "hashlib.sha256",
+        ),
         (
             "open(path, 'wb')",
             (),
@@ -147,14 +153,14 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
             "s.bind(('', 80))",
             (),
             "PermissionError: [Errno 13] Permission denied",
-            "may not listen on that port",
-            "29500",
+            "may not listen at that address",
+            "above 1024",
         ),
         (
             "s = socket.create_connection(a)",
             _SOCKET,
             "ConnectionRefusedError: [Errno 111] Connection refused",
-            "no program listens at the address",
+            "the address that the script connects to refuses",
             "ss -ltnp",
         ),
         (

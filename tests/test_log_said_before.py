@@ -40,6 +40,11 @@ def test_a_problem_that_the_program_reported_is_shown(line: str, tmp_path: Path)
         "Some weights of EsmModel were not initialized from the model checkpoint at esm2",
         " 45%|████▌     | 45/100 [00:12<00:15, failed 0 samples]",
         "retrying after an error, attempt 2",
+        'raise ValueError("tokenizer file not found here")',
+        "with open(path) as f: # file is not closed:",
+        "    raise KeyError(name)  # the file is missing",
+        "All checks passed, no missing keys in state",
+        "no checkpoint found in out, starting from scratch",
     ],
 )
 def test_notices_values_and_what_was_settled_are_not(line: str, tmp_path: Path) -> None:

@@ -199,6 +199,7 @@ def _timed(*times: str) -> str:
     ("lines", "at", "found"),
     [
         (_timed("02:00:01", "02:01:02", "02:02:01", "02:03:02"), "11:13:40", "log_silent_until_limit"),
+        (_timed("02:00:01", "02:00:01", "02:00:01", "02:00:01"), "11:13:40", "log_silent_until_limit"),
         # It printed something until the end; the last line has no time; two clocks; an evaluation; too few lines.
         (_timed("11:10:01", "11:11:02", "11:12:01", "11:13:02"), "11:13:40", "log_slurm_time_up"),
         (_timed("02:00:01", "02:01:02", "02:02:01", "02:03:02") + "step 900\n", "11:13:40", "log_slurm_time_up"),
@@ -215,3 +216,4 @@ def test_a_silence_before_the_time_limit_is_a_hang(lines: str, at: str, found: s
     assert first is not None and first.id == found
     if found == "log_silent_until_limit":
         assert first.outcome.problem and "nothing for 9 h" in first.outcome.problem.title
+        assert ("a line came every 1 min" in first.outcome.problem.cause) == ("02:01:02" in lines), "not every 0 s"

@@ -126,8 +126,9 @@ def test_a_stream_of_an_npu_that_waits_in_a_barrier_waits_for_another_rank(tmp_p
     error = "RuntimeError: ACL stream synchronize failed, error code:507046"
     text = traceback(error, SCRIPT, "torch/distributed/distributed_c10d.py")
     assert "a stream was not finished" in explained(tmp_path, text)[1]
+    assert "507046, ACL stream synchronize)" in explained(tmp_path, text)[1]
     _, title, words = explained(tmp_path, text.replace(", in run", ", in barrier"))
-    assert "waited in a barrier" in title and "rank 0 prepares" in words
+    assert "waited in a barrier" in title and "rank 0 prepares" in words and "ACL_STREAM_TIMEOUT=7200000" in words
 
 
 def test_a_batch_that_a_package_takes_apart_is_about_the_data(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ COPIED_OVER = Case(
     "the folder that shutil.copytree should create exists already",
     "It is from an earlier run, or another rank copies to the same place.",
     (Fix("Copy into a new folder. dirs_exist_ok=True overwrites files of the same name in the one that is there.",
-         ("shutil.copytree(a, b, dirs_exist_ok=True)", "if rank == 0: ...")),),
+         ("shutil.copytree(a, f'{{b}}_{{run}}')", "if rank == 0: ...")),),
     _SCRIPT.format(line="shutil.copytree('src', 'out/src')") + "FileExistsError: [Errno 17] File exists: 'out/src'",
     "https://docs.python.org/3/library/shutil.html#shutil.copytree")
 LOCK_TAKEN = Case(
@@ -109,8 +109,16 @@ NO_FOLDER_TO_WRITE = Case(
          ("os.makedirs(os.path.dirname(path), exist_ok=True)", "path.parent.mkdir(parents=True, exist_ok=True)")),
      Fix("See which part of the path is missing.", ("pwd; namei {path:path}",))),
     _SCRIPT.format(line="with open(f'{{out}}/log.json', 'w') as f:") + _NOT_FOUND + "'out/log.json'", _OS)
+FOLDER_GONE = Case(
+    own_line(r"\brmtree\("),
+    "a folder that the script removes is not there, or another process removes it at the same time: {path}",
+    "Several ranks run shutil.rmtree() on one folder. The path can be the bare name of a file in it.",
+    (Fix("Let one rank remove it, and the others wait.",
+         ("if rank == 0: shutil.rmtree(path)", "torch.distributed.barrier()")),),
+    _SCRIPT.format(line="shutil.rmtree('out/cache')") + _NOT_FOUND + "'shard_3.bin'",
+    "https://docs.python.org/3/library/shutil.html#shutil.rmtree")
 FOLDER_MISSING = Case(
-    own_line(r"\b(?:listdir|scandir|iterdir|chdir|walk|rmtree|rmdir)\("),
+    own_line(r"\b(?:listdir|scandir|iterdir|chdir|walk|rmdir)\("),
     "a folder that the script reads or removes does not exist: {path}",
     "The path is relative to another folder, is not mounted on this node, was not created yet, or another rank has "
     "removed it already.",
@@ -219,5 +227,5 @@ OTHER_SERVER = Case(
     "https://developer.mozilla.org/docs/Web/HTTP/Status/403")
 CREATED_BEFORE = (LINK_EXISTS, SHARED_MEMORY_EXISTS, COPIED_OVER)
 COMMANDS = (FOLDER_OF_COMMAND, SCRIPT_OF_COMMAND)
-CALLS = (NO_FOLDER_TO_WRITE, FOLDER_MISSING, REMOVED_BEFORE, SHARED_MEMORY_GONE)
+CALLS = (NO_FOLDER_TO_WRITE, FOLDER_GONE, FOLDER_MISSING, REMOVED_BEFORE, SHARED_MEMORY_GONE)
 # fmt: on

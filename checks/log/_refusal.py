@@ -42,6 +42,7 @@ class Refusal:
     why: str
     fixes: tuple[Fix, ...]
     of_code: bool = False  # about the code or the installation, which all ranks share; else about data
+    raised: str = ""  # what the line that raised it has, also one of Python's own library, which `frames` leave out
     within: str = ""  # only if this matches a frame, for messages that mean something else in other packages
     own: bool = False  # only if the script's own line raised it: a package's line can have another reason
     line: str = ""  # what the script's own line has; its groups are the template's, too
@@ -55,6 +56,8 @@ class Refusal:
         if self.within and not any(re.search(self.within, frame) for frame in one.frames):
             return None
         if not (found := re.search(self.pattern, text)):
+            return None
+        if not re.search(self.raised, one.code or ""):
             return None
         if not (line := re.search(self.line, one.own_code or one.code or "")):
             return None

@@ -100,14 +100,14 @@ _OF_SHAPES = (
 _OF_TYPES = (
     Refusal("_UFuncOutputCastingError UFuncTypeError TypeError", r"Cannot cast ufunc '?(?P<name>\w+)'? output from "
             r"dtype\('(?P<given>[^']+)'\) to dtype\('(?P<kept>[^']+)'\)",
-            "the result of {name} is {given}, and is written into an array of {kept}, which would lose its "
-            "decimals{at}", "x += y keeps the type of x. Images are uint8, and counts int64.",
-            (Fix("Convert the array first, or make a new one.", ("x = x.astype(np.float32)", "x = x + y")),),
-            of_code=True),
+            "the result of {name} is {given}, and is written into an array of {kept}, which cannot hold all such "
+            "values{at}", "x += y keeps the type of x. Images are uint8, and counts int64.",
+            (Fix("Make a new array.", ("x = x + y",)),), of_code=True),
     Refusal("TypeError", r"Cannot cast array data from dtype\('(?P<given>[^']+)'\) to dtype\('(?P<kept>[^']+)'\)",
             "an array of {given} is used where {kept} is needed{at}",
-            "np.bincount and indices need whole numbers, and numpy does not drop decimals by itself.",
-            (Fix("Convert it, if the values are whole.", ("x.astype(np.int64)",)),), of_code=True),
+            "{kept} cannot hold every {given}: decimals, texts, objects, or uint64 in int64.",
+            (Fix("Print it, then convert it if nothing is lost.", ("print(x.dtype, x[:3])", "x.astype(np.int64)")),),
+            of_code=True),
     Refusal("TypeError", r"loop of ufunc does not support argument \d+ of type (?P<got>\w+) which has no callable "
             r"(?P<name>\w+) method", "np.{name} is computed of an array of Python objects ({got}), not of numbers{at}",
             "Rows of different lengths, missing values or texts make the dtype object.",
@@ -128,10 +128,15 @@ _OF_TYPES = (
             "passed "
             "to numpy{at}", "numpy has types of its own, and none for bfloat16.",
             (Fix("Pass numpy's.", ("np.zeros(n, dtype=np.float32)",)),), of_code=True),
+    Refusal("TypeError", r"Cannot interpret '(?P<what>\w*Dtype)\(.* as a data type",
+            "numpy does not know pandas' type {what}{at}",
+            "Columns with missing values, categories or texts have types that only pandas has.",
+            (Fix("Convert the column to a type of numpy; missing values become NaN.",
+                 ("df['x'].to_numpy(dtype=np.float64, na_value=np.nan)",)),), of_code=True),
     Refusal("TypeError", r"data type '(?P<what>[^']+)' not understood", "numpy has no type {what}{at}",
             "The name is misspelled or is torch's: numpy has no bfloat16 and no fp16 (float16).",
             (Fix("Use a type that numpy has.", ("np.float32",)),), of_code=True),
-    Refusal("TypeError", r"Cannot interpret '(?P<what>[^']+)' as a data type", "{what} is passed as the type of an "
+    Refusal("TypeError", r"Cannot interpret '(?P<what>-?\d+)' as a data type", "{what} is passed as the type of an "
             "array{at}", "The second argument of np.zeros, np.ones and np.empty is the type. A shape of several "
                          "numbers "
             "needs brackets of its own.", (Fix("Write the shape as a tuple.", ("np.zeros((3, 4))",)),), of_code=True),
@@ -193,7 +198,9 @@ _OF_VALUES = (
             "no{at}",
             "numpy 2.2 and later refuse it.", (Fix("Ask for its length.", ("if x.size > 0: ...",)),), of_code=True),
     Refusal("ValueError", r"^'list' argument must have no negative elements", "np.bincount got a negative number{at}",
-            "Labels of -1 or -100 mark what is ignored.", (Fix("Leave them out.", ("np.bincount(y[y >= 0])",)),)),
+            "Labels of -1 or -100 mark what is ignored.",
+            (Fix("Print them first; leave out only the value that means \"ignore\".",
+                 ("print(np.unique(y[y < 0]))", "np.bincount(y[y != -100])")),)),
     Refusal("ValueError", r"autodetected range of \[(?P<range>[^\]]+)\] is not finite", "a histogram is made of values "
             "that are NaN or infinite: from {range}{at}", "The model or the data has such values.",
             (Fix("Find them, or leave them out.", ("print(np.isnan(x).sum())", "np.histogram(x[np.isfinite(x)])")),)),
@@ -220,6 +227,12 @@ _OF_VALUES = (
                                                                                         )),)),
 )
 _OF_INTERFACES = (
+    Refusal("RuntimeError ImportError", r"module compiled against (?:API|ABI) version (?P<built>0x1\w{6}) but this "
+            r"version of numpy is (?P<has>0x2\w{6})",
+            "a package was compiled for NumPy 1, and NumPy 2 is installed: interface {built}, installed is {has}{at}",
+            "A package that was compiled with NumPy 1 does not run with NumPy 2.",
+            (Fix("Install a release of the package for NumPy 2, or NumPy 1.",
+                 ("pip install --upgrade PACKAGE", "pip install 'numpy<2'")),), of_code=True),
     Refusal("RuntimeError ImportError", r"module compiled against (?:API|ABI) version (?P<built>0x\w+) but this "
             r"version of "
             r"numpy is (?P<has>0x\w+)", "a package was compiled for another NumPy: interface {built}, installed is "
@@ -256,8 +269,8 @@ _OF_NUMPY_FILES = (
     Refusal("ValueError", r"^Array can't be memory-mapped: Python objects in dtype", "an array of Python objects "
             "cannot be "
             "mapped into memory{at}", "Rows of different lengths or texts were saved as objects.",
-            (Fix("Load it without mmap_mode, or save the rows as one long array and their offsets.",
-                 ("np.load(path, allow_pickle=True)",)),), of_code=True),
+            (Fix("Save the rows as one long array and their offsets. Loading objects runs code of the file: only if "
+                 "you trust who made it."),), of_code=True),
     Refusal("ValueError", r"could not convert string '(?P<text>[^']*)' to (?P<kind>\w+) at row (?P<row>\d+), column "
             r"(?P<column>\d+)", "np.loadtxt cannot read '{text}' in row {row}, column {column} as a number{at}",
             "Rows are counted from 0. A header, a name, an empty cell or another separator is usual.",

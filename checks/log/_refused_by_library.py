@@ -1,4 +1,4 @@
-"""What do the modules of Python's library refuse: archives, databases, text formats, queues, threads?
+"""What do the modules of Python's library refuse: settings, tables of texts, queues, threads, lists and dicts?
 
 Texts for `_refused_by_python.py`.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from mgpu.check import Fix
 
 from ._refusal import Look, Refusal
+from ._refused_formats import FORMATS
 
 # fmt: off
-_DAMAGED = Fix("Compare its size with another copy, then copy or download it again.", ("ls -la FILE", "file FILE"))
 _OF_LIBRARY = (
     Refusal("ArgumentError", r"argument (?P<name>\S+): conflicting option strings?: (?P<same>\S+)",
             "the option {same} is defined twice{at}",
@@ -36,8 +36,8 @@ _OF_LIBRARY = (
     Refusal("Error", r"^field larger than field limit \((?P<most>\d+)\)", "a cell of a CSV file is longer than {most} "
             "characters{at}", "Either the texts are that long, or a quote that is not closed joins many lines into one "
             "cell.", (Fix("If the texts are long, raise the limit.", ("csv.field_size_limit(10**9)",)),
-                      Fix("If not, look for the quote, or read without quotes.",
-                          ("csv.reader(f, quoting=csv.QUOTE_NONE)",)))),
+                      Fix("If not, find the quote that is not closed.",
+                          ("awk -F'\"' 'NF % 2 == 0 {print NR; exit}' FILE",)))),
     Refusal("Error", r"^iterator should return strings, not bytes", "a CSV file was opened in binary mode{at}",
             "csv reads texts.", (Fix("Open it as text.", ("open(path, newline='', encoding='utf-8')",)),),
             of_code=True),
@@ -45,8 +45,8 @@ _OF_LIBRARY = (
             "columns "
             "that its header lacks: {names}{at}", "A metric appears only in some steps (an evaluation), and DictWriter "
             "was made with the names of the first row.",
-            (Fix("List all names at the start, or leave others out.",
-                 ("csv.DictWriter(f, fieldnames=names, extrasaction='ignore')",)),), of_code=True),
+            (Fix("List all names at the start.", ("csv.DictWriter(f, fieldnames=all_names, restval='')",)),),
+            of_code=True),
     Refusal("TypeError", r"^keys must be str, int, float, bool or None, not (?P<got>\w+)", "a dict that is written as "
             "JSON has a {got} as a key{at}", "JSON has texts as keys only.",
             (Fix("Convert the keys.", ("json.dump({str(k): v for k, v in x.items()}, f)",)),), of_code=True),
@@ -105,102 +105,6 @@ _OF_LIBRARY = (
             "object "
             "of a dataclass{at}", "It is a dict already, or the class itself.",
             (Fix("Print what it is.", ("print(type(cfg))",)),), of_code=True),
-)
-_OF_FORMATS = (
-    Refusal("KeyError", r"There is no item named '(?P<name>[^']+)' in the archive|filename '(?P<other>[^']+)' not "
-            r"found",
-            "the archive has no file {name}{other}{at}",
-            "The list of samples belongs to another version of the archive, or the names in it begin with a folder.",
-            (Fix("List what is in it.", ("unzip -l FILE | head", "tar tf FILE | head")),)),
-    Refusal("EOFError", r"^Compressed file ended before the end-of-stream marker was reached",
-            "a compressed file is cut off{at}", "Its download or copy was interrupted, the disk was full, or another "
-            "process still writes it.", (_DAMAGED, Fix("Test it.", ("gzip -t FILE",)))),
-    Refusal("error OSError", r"^Error -3 while decompressing data|^Invalid data stream|^Error -5 while decompressing",
-            "compressed data is damaged, or was not compressed in this way{at}",
-            "The file was changed or cut by a copy, or it is of another format than its name says.", (_DAMAGED,)),
-    Refusal("RuntimeError", r"is encrypted, password required|^Bad password for file", "the ZIP archive has a "
-            "password{at}", "Reading a file in it needs that password.",
-            (Fix("Unpack it once, by hand, or pass the password.", ("archive.setpassword(b'...')",)),), of_code=True),
-    Refusal("TypeError", r"^File must be opened in binary mode", "a TOML file was opened as text{at}",
-            "tomllib reads bytes.", (Fix("Add b to the mode.", ("tomllib.load(open('config.toml', 'rb'))",)),),
-            of_code=True),
-    Refusal("TOMLDecodeError TomlDecodeError", r"(?P<said>.+)", "the TOML file has a mistake: {said}{at}",
-            "Texts need quotes, true and false have small letters, and no name is set twice.",
-            (Fix("Correct that line of the file."),), of_code=True),
-    Refusal("RepresenterError", r"cannot represent an object", "YAML cannot write one of the values{at}",
-            "safe_dump writes Python's own numbers, texts, lists and dicts only: not values of numpy, paths or "
-            "objects.", (Fix("Convert it before.", ("float(value)", "str(path)", "value.tolist()")),), of_code=True),
-    Refusal("ValueError", r"^malformed node or string", "a text is no plain value of Python{at}",
-            "ast.literal_eval reads numbers, quoted texts, lists, tuples, dicts, True, False and None. Names, calls "
-            "and words without quotes are none of these.",
-            (Fix("Print the text, and put its words in quotes, or read it as YAML.", ("print(repr(text))",
-                                                                                     "yaml.safe_load(text)")),)),
-    Refusal("ValueError", r"^Circular reference detected", "a dict or list that is written as JSON contains itself{at}",
-            "An object refers back to its owner.", (Fix("Write only the values that are needed."),), of_code=True),
-    Refusal("ValueError", r"^No closing quotation", "a text that is split like a command line has a quote that is not "
-            "closed{at}", "An apostrophe counts as one.", (Fix("Print it.", ("print(repr(text))",)),)),
-    Refusal("ValueError", r"time data (?P<text>'[^']*') does not match format (?P<format>'[^']*')|unconverted data "
-            r"remains: (?P<rest>.*)|^Invalid isoformat string: (?P<iso>'[^']*')",
-            "a date or time has another form than the code expects: {text}{iso}{rest}{at}",
-            "The file or the name was written with another format.",
-            (Fix("Print the text, and use a format that fits it.", ("datetime.strptime(text, '%Y-%m-%d %H:%M')",)),)),
-    Refusal("error", r"^(?:missing \)|unterminated|nothing to repeat|bad escape|multiple repeat|unbalanced|unknown "
-            r"extension)(?P<rest>.*)", "a regular expression has a mistake{at}",
-            "A character such as ( [ * + ? has a meaning. A file name or a text that is used as a pattern has to be "
-            "escaped.", (Fix("Print the pattern, and escape what is meant literally.", ("re.escape(text)",)),),
-            of_code=True),
-    Refusal("IndexError", r"^no such group", "a regular expression has no group of that number or name{at}",
-            "Groups are the pairs of ( ) in the pattern, counted from 1; (?: ) does not count.",
-            (Fix("Print them.", ("print(match.groups())",)),), of_code=True),
-    Refusal("error", r"^unpack requires a buffer of (?P<all>\d+) bytes|^argument (?:out of range|for '.' must)|"
-            r"^'\w' format requires|^required argument is not", "struct got bytes or numbers that do not fit its "
-            "format{at}", "The file is cut off or has another format, or a number is too large or negative for its "
-            "type.", (Fix("Print the length and the size of the format.", ("print(len(raw), struct.calcsize('<II'))",
-            )),)),
-    Refusal("Error", r"Incorrect padding|Invalid base64", "a text in base64 is cut off or changed{at}", "Its length is "
-            "not a multiple of 4.", (Fix("Print its length and its end.", ("print(len(text), text[-20:])",)),)),
-    Refusal("DatabaseError", r"^file is not a database|disk image is malformed", "the file is no database of SQLite, "
-            "or is "
-            "damaged{at}", "Another kind of file, a copy that was cut off, or a database on a network disk that "
-                           "several "
-            "nodes wrote to.", (Fix("Check it, and restore a copy.",
-                                    ("file FILE", "sqlite3 FILE 'PRAGMA integrity_check'")),)),
-    Refusal("OperationalError", r"^unable to open database file", "the file of the database cannot be opened or "
-            "created{at}", "Its folder does not exist or cannot be written, on this node.",
-            (Fix("Create the folder first.", ("os.makedirs(os.path.dirname(path), exist_ok=True)", "ls -ld DIR")),)),
-    Refusal("OperationalError", r"^no such (?P<what>table|column): (?P<name>\S+)", "the database has no {what} "
-            "{name}{at}",
-            "It is another or a new, empty file (SQLite creates a missing one), or of another version.",
-            (Fix("Look at what it has.", ("sqlite3 FILE .schema",)),)),
-    Refusal("ProgrammingError", r"^SQLite objects created in a thread can only be used in that same thread",
-            "a connection to SQLite is used in another thread than the one that opened it{at}",
-            "A pool of threads, or a loader's pin-memory thread, got the connection of the main thread.",
-            (Fix("Open a connection in each thread or worker.", ("sqlite3.connect(path)",)),), of_code=True),
-    Refusal("IntegrityError", r"^(?P<what>\w+(?: \w+)*) constraint failed: (?P<name>\S+)", "the database refuses a "
-            "row: "
-            "{what} {name}{at}", "The same row was written before: by an earlier run, or by another rank.",
-            (Fix("Let one rank write, and keep what is there.", ("INSERT OR IGNORE INTO ...",)),)),
-    Refusal("ValueError URLError MissingSchema InvalidSchema", r"unknown url type: '?(?P<url>[^'>]+)|Invalid URL '?"
-            r"(?P<other>[^']*)'?: No sch|No connection adapters were found for '?(?P<third>[^']+)",
-            "this is no address that the library can load: {url}{other}{third}{at}",
-            "An address begins with http:// or https://. A path of a file needs open(), and s3:// or gs:// a library "
-            "of its own.", (Fix("Pass a whole address, or open the file.", ("fsspec.open('s3://BUCKET/KEY')",)),),
-            of_code=True),
-)
-_OF_HDF5 = (
-    Refusal("KeyError", r"Unable to (?:synchronously )?open object \(object '(?P<name>[^']+)' doesn't exist",
-            "the HDF5 file has no {name}{at}", "It was written with other names, or by another version of the code.",
-            (Fix("List what is in it.", ("h5ls -r FILE", "print(list(f.keys()))")),)),
-    Refusal("OSError FileNotFoundError BlockingIOError", r"Unable to (?:synchronously )?(?P<do>open|create) file "
-            r"\((?P<said>[^()=]+?)[,:)]", "an HDF5 file could not be opened: {said}{at}",
-            "\"file signature not found\" and \"truncated file\" mean that it is damaged or not HDF5; \"unable to "
-            "lock\" "
-            "that another process has it open for writing, or that the disk has no locks.",
-            (Fix("Check it, and who has it open.", ("ls -la FILE", "h5ls FILE", "fuser -v FILE")),)),
-    Refusal("ValueError", r"Unable to (?:synchronously )?create \w+ \(name already exists\)",
-            "the HDF5 file already has something of this name{at}", "It was opened to append, and an earlier run or "
-            "step wrote the same name.", (Fix("Write under a name of its own for each run.",
-                                              ("f.create_dataset(f'loss_{run}', data=values)",)),)),
 )
 _OF_WORK = (
     Refusal("RuntimeError", r"^(?P<what>dictionary|Set|deque|OrderedDict) (?:changed size|keys changed|mutated) during "
@@ -268,14 +172,20 @@ _OF_WORK = (
             "texts{at}", "A file without b in its mode takes texts only.",
             (Fix("Convert it, or open the file in binary mode.", ("f.write(f'{value}\\n')", "open(path, 'wb')")),),
             of_code=True),
-    Refusal("ValueError", r"^math domain error|^expected a (?:positive|nonnegative) input", "the logarithm or root "
-            "of a "
-            "number is taken that has none: 0 or below{at}", "A loss, a count or a variance that is 0 or, by rounding, "
-            "a little below.", (Fix("Print it, and keep it above zero.", ("math.log(max(x, 1e-12))",)),)),
+    Refusal("ValueError", r"^math domain error|^expected a (?:positive|nonnegative) input",
+            "a function of math got a number outside of its range, such as the logarithm of 0{at}",
+            "log() needs more than 0, sqrt() at least 0, and acos() -1 to 1.",
+            (Fix("Print it, and find why: a count that stayed 0, an empty batch, a difference that rounding made "
+                 "negative, 1.0000001 in acos().", ("print(repr(x))",)),)),
     Refusal("OverflowError", r"^int too large to convert to float|^Python int too large to convert to C",
             "a whole number is too large for the type that it is converted to{at}", "A float ends at 1.8e308, int64 at "
-            "9.2e18. float('inf') and 10**400 as \"no limit\" are usual.",
+            "9.2e18, a C int ends at 2147483647. 10**400 as \"no limit\" is usual.",
             (Fix("Use a limit that the type has.", ("sys.maxsize", "np.iinfo(np.int64).max")),), of_code=True),
+    Refusal("ImportError", r"(?P<path>\blib(?:cuda(?:debugger)?|nvidia-[\w-]+)\.so[\d.]*): file too short",
+            "the driver's library {path} is an empty file{at}",
+            "The image holds an empty stand-in for it, and the container was probably started without GPU access.",
+            (Fix("Start the container with GPU access, and check that it sees them.",
+                 ("docker run --gpus all ...", "nvidia-smi")),)),
     Refusal("ImportError", r"(?P<path>\S+\.so[\d.]*): (?:file too short|wrong ELF class|invalid ELF header)",
             "a compiled module is damaged, or for another kind of CPU: {path}{at}",
             "Its build or copy was interrupted, or it was built on another architecture.",
@@ -287,11 +197,21 @@ _OF_WORK = (
                                       "different "
             "metaclasses (ABC, Enum, nn.Module).", (Fix("Change their order, the most special one first, or leave the "
                                                         "base out that the others already have."),), of_code=True),
+    Refusal("UnicodeEncodeError", r"'latin-1' codec can't encode characters? (?P<what>.+)",
+            "a text has letters that latin-1 lacks: {what}{at}",
+            "HTTP headers are sent as latin-1: often a token or key that was pasted with a curly quote or an invisible "
+            "character. Or a file or database was opened with latin-1.",
+            (Fix("Find the places of such letters without printing a key. Write files as UTF-8.",
+                 ("print([i for i, c in enumerate(value) if ord(c) > 255])", "open(path, 'w', encoding='utf-8')")),)),
+    Refusal("UnicodeEncodeError", r"'utf-8' codec can't encode (?P<what>.*): surrogates not allowed",
+            "a text has halves of characters (surrogates), which UTF-8 cannot write: {what}{at}",
+            "They come from names of files or bytes that are no UTF-8, or from JSON that was cut within an emoji.",
+            (Fix("Read the text in its right encoding. To write names of files unchanged, keep their bytes.",
+                 ("open(path, 'w', encoding='utf-8', errors='surrogateescape')",)),)),
     Refusal("UnicodeEncodeError", r"'(?P<codec>[\w-]+)' codec can't encode characters? (?P<what>.+)", "a text has "
             "characters that {codec} cannot write: {what}{at}",
-            "surrogates (\\udc..) come from file names or bytes that are no UTF-8; latin-1 and ascii lack most "
-            "letters.", (Fix("Write UTF-8, and replace what cannot be written.",
-                             ("open(path, 'w', encoding='utf-8', errors='replace')",)),)),
+            "ascii and the code pages of Windows lack most letters.",
+            (Fix("Write UTF-8.", ("open(path, 'w', encoding='utf-8')", "export PYTHONUTF8=1")),)),
 )
 _OF_ITEMS = (
     Refusal("AttributeError", r"^'NoneType' object has no attribute '(?P<name>groups?|start|end|span)'",
@@ -320,9 +240,6 @@ _OF_ITEMS = (
             "It was removed before, never set, or has another name.",
             (Fix("Allow that it is missing.", ("cfg.pop('KEY', None)", "names.discard(x)")),), own=True,
             line=r"\.(?:pop|remove)\("),
-    Refusal("KeyError", r"^'?(?P<key>[^']+)'?$", "an enumeration has no member {key}{at}",
-            "The name is misspelled, has other letters (upper or lower case), or was added in another release.",
-            (Fix("Print its members.", ("print(list(Mode))",)),), of_code=True, line=r"\b[A-Z]\w*\["),
     Refusal("ValueError", r"list\.remove\(x\): x not in list|^substring not found|^(?P<what>'[^']+') is not in list",
             "a value is looked up that is not there{at}", "A name has another spelling, or was removed before.",
             (Fix("Print what there is.", ("print(repr(value), items)",)),), own=True),
@@ -375,6 +292,17 @@ BEFORE_OTHERS = (
             "PyYAML 6 needs to be passed how to read the file: yaml.load() without a Loader was removed{at}",
             "The line was written for PyYAML before 6.0.",
             (Fix("Use the safe one.", ("yaml.safe_load(f)", "pip show pyyaml")),), of_code=True),
+    Refusal("KeyError", r"^'?(?P<key>[^']+)'?$", "an enumeration has no member {key}{at}",
+            "The name is misspelled, has other letters (upper or lower case), or was added in another release.",
+            (Fix("Print its members.", ("print(list(Mode))",)),), of_code=True, raised=r"_member_map_\[",
+            own=True),
+    Refusal("TypeError", r"^'(?:type|ABCMeta)' object is not subscriptable$|unsupported operand type\(s\) for \|: "
+            r"(?!'NoneType' and 'NoneType')'(?:type|ABCMeta|(?:types\.)?GenericAlias|_GenericAlias|"
+            r"_UnionGenericAlias|NoneType)' and '(?:type|NoneType|ABCMeta|(?:types\.)?GenericAlias|_GenericAlias)'",
+            "the code probably needs a newer Python: it writes types as list[int] (3.9) or int | None (3.10){at}",
+            "An older Python evaluates them when it loads the file. Otherwise, the line takes an item of a class "
+            "itself.", (Fix("Use a newer Python, or begin the file with this line: annotations are then not evaluated.",
+                            ("python --version", "from __future__ import annotations")),), of_code=True),
 )
-LIBRARY = (*_OF_LIBRARY, *_OF_FORMATS, *_OF_HDF5, *_OF_WORK, *_OF_ITEMS)
+LIBRARY = (*_OF_LIBRARY, *FORMATS, *_OF_WORK, *_OF_ITEMS)
 # fmt: on

@@ -15,6 +15,9 @@ from ._refused_by_system import SYSTEM
 
 # fmt: off
 _TEXT = Fix("Convert it.", ("str(value)",))
+_PRINTED = Fix("Print it, and find where it gets this value.", ("print(repr(value))",))
+_ONE_NUMBER = ("A text or a list where one number is expected, or None from a function without a return. ~ is for "
+               "integers and masks: a float there is often a missing value (NaN).")
 _PATHS = (
     Refusal("ValueError", r"cannot mmap an empty file", "the file that is mapped into memory is empty{at}",
             "Its preparation failed or has not finished: another rank or job still writes it, or a disk was full.",
@@ -22,7 +25,7 @@ _PATHS = (
     Refusal("ValueError", r"mmap length is greater than file size|mmap offset is greater than file size",
             "the file is smaller than the shape or the offset with which it is mapped{at}",
             "The file is cut off or still being written, or the shape, the offset or the dtype is of another file "
-            "(uint16 in place of uint32 doubles the number of values).",
+            "(uint32 in place of uint16 needs twice the bytes).",
             (Fix("Compare the bytes: the shape times the size of one value.",
                  ("print(os.path.getsize(path))", "np.memmap(path, dtype=np.uint16, mode='r')")),)),
     Refusal("ValueError", r"Size of available data is not a multiple of the data-type size|"
@@ -66,7 +69,7 @@ _PATHS = (
             "an argument or a variable of a command is a {got}, and it must be a text{at}",
             "subprocess takes a list of texts, and so does its environment.",
             (Fix("Convert all of them.", ("subprocess.run([str(x) for x in command])",)),), of_code=True,
-            line=r"subprocess|Popen|check_"),
+            line=r"\bsubprocess\.|\bPopen\(|\bcheck_(?:call|output)\("),
     Refusal("TypeError", r"^stat: path should be string, bytes, os.PathLike or integer, not (?P<got>\w+)|"
             r"^expected str, bytes or os.PathLike object, not (?P<other>(?!NoneType)\w+)|"
             r"^join\(\) argument must be str, bytes, or os.PathLike object, not '(?P<third>(?!NoneType)\w+)'",
@@ -88,7 +91,8 @@ _PATHS = (
                  ("hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]", "ulimit -Hn")),), of_code=True),
     Refusal("TimeoutExpired", r"Command (?P<command>.+) timed out after (?P<time>[\d.]+) seconds",
             "a command did not end within {time} s: {command}{at}",
-            "It hangs, waits for an answer or for the network, or needs longer on this node. subprocess has killed it.",
+            "It hangs, waits for an answer or for the network, or needs longer on this node. run() and "
+            "check_output() have killed it; after Popen.wait() or communicate() it still runs.",
             (Fix("Run it by itself, and see what it waits for; if it is only slow, raise the timeout."),)),
 )
 _VALUES = (
@@ -104,15 +108,15 @@ _VALUES = (
             "The function or item on the right gives one value, and the line expects more. NoneType: the function has "
             "no return on that path.",
             (Fix("Print what it gives, and take that.", ("out = evaluate(); print(type(out), out)",)),), of_code=True),
+    Refusal("TypeError", r"^'(?P<got>dict_keys|dict_values|dict_items|zip|map|generator|set|filter)' object is not "
+            r"subscriptable", "a {got} has no item by number{at}", "It gives its items one after another.",
+            (Fix("Make a list of it first.", ("list(items)[0]", "next(iter(items))")),), of_code=True),
     Refusal("TypeError", r"^'(?P<got>\w+)' object is not subscriptable$|^type '(?P<of>\w+)' is not subscriptable$",
             "the line takes an item with [ ] of a {got}{of}, which has no items by number or name{at}",
             "A function or a method is called with ( ); map, zip, generators, sets and views of a dict have to become "
             "a list first; a number or an object has attributes.",
             (Fix("Print what it is, and take the value in its own way.",
                  ("print(type(value))", "list(pairs)[0]", "x.size(0)")),), of_code=True),
-    Refusal("TypeError", r"^'(?P<got>dict_keys|dict_values|dict_items|zip|map|generator|set|filter)' object is not "
-            r"subscriptable", "a {got} has no item by number{at}", "It gives its items one after another.",
-            (Fix("Make a list of it first.", ("list(items)[0]", "next(iter(items))")),), of_code=True),
     Refusal("TypeError", r"^object of type '(?P<got>\w+)' has no len\(\)$", "the length of a {got} is not known{at}",
             "A generator, a map or an iterable dataset gives its items one after another; a number has no length.",
             (Fix("Make a list of it, or count while reading.", ("items = list(items); print(len(items))",)),),
@@ -141,12 +145,10 @@ _VALUES = (
             "because it was never set, dicts that a sort or a heap reaches if the values before them are equal.",
             (Fix("Print both types, and convert or set the one that is wrong.",
                  ("print(type(a), type(b))", "heapq.heappush(heap, (loss, step, item))")),), of_code=True),
-    Refusal("TypeError", r"^bad operand type for (?:unary )?(?P<op>\S+): '(?P<got>\w+)'|"
-            r"^type (?P<other>\w+) doesn't define __\w+__ method",
-            "the line computes with a {got}{other}, which is no number{at}",
-            "It was read as text or is a list, where one number is expected.",
-            (Fix("Print it, and convert it where it is read.", ("print(repr(value))", "float(value)")),),
-            of_code=True),
+    Refusal("TypeError", r"^bad operand type for (?:unary )?(?P<op>\S+): '(?P<got>\w+)'",
+            "{op} is computed of a {got}, which does not have it{at}", _ONE_NUMBER, (_PRINTED,), of_code=True),
+    Refusal("TypeError", r"^type (?P<other>\w+) doesn't define (?P<op>__\w+__) method",
+            "{op} is computed of a {other}, which does not have it{at}", _ONE_NUMBER, (_PRINTED,), of_code=True),
     Refusal("TypeError", r"^can only concatenate (?P<left>list|tuple) \(not \"(?P<right>\w+)\"\) to",
             "a {left} and a {right} are joined with +{at}", "+ joins two lists, or two tuples.",
             (Fix("Make both the same kind.", ("files + [name]", "tuple(shape) + (3,)")),), of_code=True),
@@ -194,7 +196,8 @@ _VALUES = (
             of_code=True),
     Refusal("KeyError", r"^'(?P<name>\w+)'$", "a text for format() names {name}, which is not passed{at}",
             "Each {{name}} in the text needs a value of that name. Braces of the text itself are written twice.",
-            (Fix("Pass it by name.", ("text.format(step=step, loss=loss)",)),), of_code=True, line=r"['\"]\.format\("),
+            (Fix("Pass it by name.", ("text.format(step=step, loss=loss)",)),), of_code=True,
+            line=r"^[^\[]*['\"]\.format\([^\[]*$"),
     Refusal("TypeError", r"^sequence item (?P<n>\d+): expected str instance, (?P<got>\w+) found",
             "join() got a {got} at place {n}, and joins only texts{at}", "All items must be texts.",
             (Fix("Convert them.", ("','.join(map(str, values))",)),), of_code=True),

@@ -15,6 +15,7 @@ _OS = (
 )
 _PATH = r": b?['\"](?P<path>[^'\"]+)['\"]"
 _TWO = rf"{_PATH} -> b?['\"](?P<to>[^'\"]+)['\"]"
+_NO_PATH = r"(?!: b?['\"])"  # with one, it is about a file of a network or FUSE mount, and not about an address
 _LOCKS = r"\b(?:flock|lockf)\("
 _STARTS = r"\b(?:subprocess|Popen|check_output|check_call|run|call|exec\w+|spawn\w+)\b.*\("
 
@@ -41,7 +42,7 @@ _OF_FILES = (
                  ("os.rename(path, path + '.old')",)),), line=r"\brmdir\(",
             look=Look("See what is in it.", "ls -la {path:path}")),
     Refusal(_OS, rf"\[Errno 39\] Directory not empty{_PATH}",
-            "something wrote into the folder {path} while the run removed it{at}",
+            "the folder {path} was not empty when it was to be removed: probably another process wrote into it{at}",
             "shutil.rmtree() empties a folder, and then removes it. In between another process created a file there: "
             "another rank that runs the same code, a loader worker, another job. On NFS a deleted file that is "
             "still open stays as .nfs*.",
@@ -56,12 +57,14 @@ _OF_FILES = (
                  ("shutil.move(tmp, path)", "os.symlink(path, link)"))), of_code=True,
             look=Look("Compare the file systems.", "df -h {path:path} $(dirname {to:path})")),
     Refusal(_OS, r"\[Errno 36\] File name too long",
-            "a name of a file or folder that the run makes is too long{at}",
+            "a name of a file or folder is too long{at}",
             "One name may have 255 bytes on most file systems, and a path 4096. A name that is built of all options, "
             "of a prompt or of a URL gets longer; other letters than ASCII need 2 to 4 bytes each. A text that was "
             "passed in the place of a path does the same.",
-            (Fix("Make the name shorter, and write the long text into a file in that folder.",
-                 ("name = name[:100]", "name = hashlib.sha256(name.encode()).hexdigest()[:16]")),), of_code=True),
+            (Fix("If it is a text and not a path, pass the path. Otherwise shorten the name, with a hash so that names "
+                 "stay different.",
+                 ("print(path[:200])",
+                  "name = name[:100] + '-' + hashlib.sha256(name.encode()).hexdigest()[:16]")),), of_code=True),
     Refusal(_OS, rf"\[Errno 26\] Text file busy{_PATH}",
             "the program {path} is started while a process has it open for writing{at}",
             "Another rank or an earlier step still writes or copies it, or the script did not close it.",
@@ -78,7 +81,7 @@ _OF_FILES = (
             "a folder on NFS cannot be removed, because a process still has a deleted file in it open: {path}{at}",
             "NFS keeps such a file under the name .nfs* until the last process closes it: a logger, a memory map, a "
             "loader worker, another rank.",
-            (Fix("Close the files first, or leave the rest for later.", ("shutil.rmtree(path, ignore_errors=True)",)),
+            (Fix("Close the files first, then remove the folder again."),
              _ONE_REMOVES), look=Look("See which process has it open, on each node that uses the folder.",
                                   "lsof {path:path}")),
     Refusal(_OS, rf"\[Errno 16\] (?:Device or resource busy|Resource busy){_PATH}",
@@ -129,11 +132,17 @@ _OF_FILES = (
             "The numbers are not in the job's or the container's set of CPUs, or the node has fewer.",
             (Fix("Print the CPUs that this process may use, and choose from them.",
                  ("print(os.sched_getaffinity(0))", "taskset -cp $$")),), line=r"setaffinity|cpu_affinity"),
-    Refusal(_OS, r"\[Errno 22\] Invalid argument: b?['\"](?P<path>[^'\"]*[:?*|<>\\][^'\"]*)['\"]",
-            "the file system does not allow a character in the name {path}{at}",
+    Refusal(_OS, r"\[Errno 22\] Invalid argument: b?['\"](?P<path>(?![A-Za-z]:)[^'\"]*[:?*|<>][^'\"]*)['\"](?! ->)",
+            "the file system probably does not allow a character in the name {path}{at}",
             "Shares of Windows (CIFS), FAT and exFAT refuse : ? * | < > and quotes. A time in the name is the usual "
             "reason.", (Fix("Replace these characters.", ("time.strftime('%Y-%m-%d_%H-%M-%S')",)),), of_code=True),
-    Refusal(_OS, r"\[Errno 9\] Bad file descriptor", "a file, a pipe or a socket is used after it was closed{at}",
+    Refusal(_OS, r"\[Errno 9\] Bad file descriptor",
+            "a lock needs a file that is opened for writing, or the file is closed{at}",
+            "lockf() with LOCK_EX needs a file that can be written; opened for reading only, it gives this error. On "
+            "NFS, flock() does, too.", (Fix("Open it to append: that changes nothing in it.", ("open(path, 'a')",)),),
+            of_code=True, line=_LOCKS),
+    Refusal(_OS, r"\[Errno 9\] Bad file descriptor",
+            "a file, a pipe or a socket is closed, or was not opened for what the line does{at}",
             "Its number was closed by other code: os.close(), a second file object for the same number, a library that "
             "closes all files, or a with block that has ended. After a fork a worker may use what its parent closed.",
             (Fix("Open it where it is used: in the worker, in the with block.",),), of_code=True),
@@ -143,12 +152,13 @@ _OF_FILES = (
             "temporary file and rename it find it gone after the first one. The folder of the target can be missing, "
             "too.",
             (_RENAMED_BY_ONE,), look=Look("See which of the two is there.", "ls -ld {path:path} $(dirname {to:path})")),
-    Refusal("FileNotFoundError", rf"\[Errno 2\] No such file or directory{_PATH}",
-            "there is no program of the name \"{path}\": a whole command line was passed as the name of a program{at}",
+    Refusal("FileNotFoundError", r"\[Errno 2\] No such file or directory: b?['\"](?P<path>[^'\"\s]+ [^'\"]+)['\"]",
+            "there is no program of the name \"{path}\": probably a whole command line was passed as the name{at}",
             "Without shell=True, subprocess takes a text as the name of one program, with its spaces.",
             (Fix("Pass a list, one item per word.", ("subprocess.run(['python', 'prepare.py', '--out', 'data'])",
                                                      "subprocess.run(shlex.split(command))")),),
-            of_code=True, line=r"\b(?:run|call|check_call|check_output|Popen)\((?!\[)"),
+            of_code=True, raised=r"child_exception_type\(",
+            line=r"\b(?:run|call|check_call|check_output|Popen)\((?!\[)"),
     Refusal("FileNotFoundError", r"\[Errno 2\] No such file or directory$",
             "the current folder of the process does not exist any more{at}",
             "Something removed or replaced it after the process had started: another job, a clean-up, a script "
@@ -194,37 +204,44 @@ _OF_PROCESSES = (
             "Signals to processes of other users, a higher priority (nice), raised limits, real-time scheduling, "
             "memory locking and debugging need root or a capability, which containers often drop.",
             (Fix("Leave that step out, or ask for the permission it needs.", ("id; grep Cap /proc/self/status",)),)),
-    Refusal("PermissionError", r"\[Errno 13\] Permission denied$", "this user may not listen on that port{at}",
-            "Ports below 1024 are for root.", (Fix("Use a port above 1024.", ("export MASTER_PORT=29500",)),),
-            of_code=True, line=r"\.bind\(|listen|serve|Server\("),
+    Refusal("PermissionError", r"\[Errno 13\] Permission denied$", "this user may not listen at that address{at}",
+            "Ports below 1024 are usually for root; a socket file needs a folder that the user can write to.",
+            (Fix("Use a port above 1024, or a folder of this user."),),
+            of_code=True, line=r"\.bind\(|\blisten\(|serve_forever\(|\b\w*Server\("),
 )
 _OF_SOCKETS = (
-    Refusal(_OS, r"\[Errno 111\] Connection refused|\[Errno 61\] Connection refused",
-            "no program listens at the address that the script connects to{at}",
+    Refusal(_OS, r"\[Errno (?:103|110|111|113)\] [^:]+: b?['\"](?P<path>/[^'\"]+|[\w.-]+/(?!/)[^'\"]+)",
+            "the file system of {path} does not answer{at}",
+            "It is a network or FUSE mount whose server or program has stopped or cannot be reached.", (),
+            look=Look("See what is mounted there, and from which server.", "findmnt -T {path:path}")),
+    Refusal(_OS, rf"\[Errno (?:111|61)\] Connection refused{_NO_PATH}",
+            "the address that the script connects to refuses the connection{at}",
             "The host answered, and refused. The server has not started yet, has ended, listens on another port or "
             "only on another address (127.0.0.1 is reachable only from its own node), or the address is another "
-            "node's.",
+            "node's. Between processes of one node (multiprocessing): the process that owned the socket has ended.",
             (Fix("Check on that host whether it runs, and where it listens.", ("ss -ltnp",)), _REACH,
              Fix("If it needs time to start, try again for a while before giving up."))),
-    Refusal(_OS, r"\[Errno 110\] Connection timed out|\[Errno 60\] Operation timed out",
+    Refusal(_OS, rf"\[Errno (?:110\] Connection|60\] Operation) timed out{_NO_PATH}",
             "the address that the script connects to does not answer{at}",
             "Nothing came back, not even a refusal: a firewall drops the packets, the address belongs to a network "
             "that this node does not have, the host is down, or the node has no internet access.", (_REACH,)),
-    Refusal(_OS, r"\[Errno 113\] No route to host", "there is no way from this node to the address that the script "
-            "connects to{at}",
+    Refusal(_OS, rf"\[Errno 113\] No route to host{_NO_PATH}",
+            "there is no way from this node to the address that the script connects to{at}",
             "The host is down, the address is of a network that this node is not in, or a firewall rejects it.",
             (_REACH,)),
-    Refusal(_OS, r"\[Errno (?:101\] Network is unreachable|100\] Network is down)",
+    Refusal(_OS, rf"\[Errno (?:101\] Network is unreachable|100\] Network is down){_NO_PATH}",
             "this node has no network on which the address can be reached{at}",
             "A compute node or a container without internet access, an address of IPv6 on a node that has only IPv4, "
             "or an interface that is down.", (_REACH,)),
     Refusal(_OS, r"\[Errno 97\] Address family not supported", "this node or container does not support the kind of "
             "address that the script uses{at}", "Usually IPv6 is turned off, and the script or the host name asks for "
             "it.", (Fix("Use an address of IPv4.", ("socket.socket(socket.AF_INET)", "getent ahostsv4 HOST")),)),
-    Refusal(_OS, r"\[Errno 103\] Software caused connection abort", "a connection was aborted on this node{at}",
+    Refusal(_OS, rf"\[Errno 103\] Software caused connection abort{_NO_PATH}",
+            "a connection was aborted on this node{at}",
             "The network changed or was lost, a timeout of the connection passed, or the other end closed it while it "
             "was being accepted.", (_REACH,)),
-    Refusal(_OS, r"\[Errno 105\] No buffer space available", "the system has no memory left for the network{at}",
+    Refusal(_OS, rf"\[Errno 105\] No buffer space available{_NO_PATH}",
+            "the system has no memory left for the network{at}",
             "Too many connections or a full queue: the neighbor table of a large cluster, or limits of the sockets.",
             (Fix("Check the limits and the kernel log.", ("sysctl net.ipv4.neigh.default.gc_thresh3 net.core.wmem_max",
                                                           "sudo dmesg -T | tail -50"), who="admin"),)),

@@ -38,7 +38,11 @@ _WAITED = (
     ),
     Fix(
         "Or let the ranks wait longer.",
-        ("export HCCL_EXEC_TIMEOUT=7200", "TrainingArguments(ddp_timeout=7200)"),
+        (
+            "echo $ACL_STREAM_TIMEOUT",
+            "export ACL_STREAM_TIMEOUT=7200000 HCCL_EXEC_TIMEOUT=7200",
+            "TrainingArguments(ddp_timeout=7200)",
+        ),
     ),
 )
 # What the number after "error code is" means (acl/error_codes, rt_error_codes.h, aclnn).
@@ -133,7 +137,8 @@ def _of_code(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
 # fmt: off
 ROWS = (
     Row("log_npu_call_failed", "root", "cuda",
-        r"(?:(?:NPU|HCCL|OPS) function error: (?:call )?|(?=ACL stream synchronize failed))(?P<call>[\w:]+)"
+        r"(?:(?:NPU|HCCL|OPS) function error: (?:call )?|(?=ACL stream synchronize failed))"
+        r"(?P<call>ACL stream synchronize|[\w:]+)"
         r"(?:.{0,80}?, error code is |.{0,40}?failed, error code:\s?)(?!(?:9|1[1-4])\b)(?P<code>\d+)",
         ("RuntimeError: Sync:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:325 NPU function error: "
          "c10_npu::acl::AclrtSynchronizeStreamWithTimeout(stream), error code is 500002",

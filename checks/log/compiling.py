@@ -170,7 +170,7 @@ ROWS = (
         (Fix("Look for the first 'error:' from the compiler.", ("mgpu doctor --only libraries", "ds_report")),
          Fix("If the log has none: delete what an earlier try left, and build it in one process.",
              ("rm -rf ~/.cache/torch_extensions", "CUDA_VISIBLE_DEVICES=0 MAX_JOBS=1 python train.py"))),
-        _EXTENSIONS),
+        _EXTENSIONS, because_of=("log_command_not_found",)),
     Row("log_ninja_missing", "root", "library", r"Ninja is required to load C\+\+ extensions|ninja: (?:command )?not "
                                                 r"found",
         ("RuntimeError: Ninja is required to load C++ extensions (pip install ninja to get it)",

@@ -87,9 +87,9 @@ _CIRCLE_OF_PACKAGES = Case(
     "parts of installed packages import each other: {module} is imported before it is ready",
     "The module is an installed one, not a file of the script's folder. Usually two packages that belong together are "
     "of releases that do not fit, or an import of one runs before the one that prepares it.",
-    (Fix("See which packages the last frames of the traceback are of, and install releases that belong together.",
+    (Fix("Install releases that belong together, of this package and of those that import it.",
          ("pip list | grep -iE 'unsloth|transformers|torch|vllm'", "pip check")),
-     Fix("If the traceback begins in an import of the script, follow the order that the package documents.")),
+     Fix("If it begins with an import of the script, follow the order that the package documents.")),
     "ImportError: cannot import name 'SUPPORTED' from partially initialized module 'unsloth.models.vision' (most "
     "likely due to a circular import) (/venv/lib/python3.12/site-packages/unsloth/models/vision.py)",
     _SYS_PATH)
@@ -206,7 +206,8 @@ ROWS = (
               "-name 'libnccl.so*'"))),
         "https://docs.vllm.ai/en/latest/usage/troubleshooting.html", cases=(NCCL_NOT_ON_PATH,)),
     Row("log_library_missing", "root", "library",
-        r"(?:ImportError|OSError|loading shared libraries): (?P<library>lib(?!nccl\.so)[\w+.-]+): "
+        r"(?:ImportError|OSError|loading shared libraries): "
+        r"(?P<library>lib(?!nccl\.so|(?:atb|ascendcl|hccl|opapi|runtime|torch_npu)\w*\.so)[\w+.-]+): "
         r"cannot open shared object file",
         ("ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory",
          "OSError: libcublas.so.12: cannot open shared object file: No such file or directory",

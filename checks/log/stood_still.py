@@ -19,6 +19,13 @@ _FIXES = (
          "sacct -j JOBID --format=JobID,State,Start,End,Suspended"), who="admin"),
     Fix("Resume from the last checkpoint. A longer timeout does not help.", ("mgpu launch train.py",)),
 )
+_SILENT_FIXES = (
+    Fix("If its output goes to a file, turn buffering off: the last lines are lost when it is stopped.",
+        ("export PYTHONUNBUFFERED=1",)),
+    Fix("Let mgpu watch the run: it asks the ranks what they wait for.", ("mgpu launch --slurm train.py",)),
+    Fix("Or ask a process while it hangs.", ("py-spy dump --pid PID",)),
+    Fix("If it really computes for that long, print its progress, and request more time."),
+)
 # fmt: on
 
 
@@ -107,9 +114,9 @@ def log_step_took_long(log: Log) -> Answer:
     same_as=("log_slurm_time_up",),
 )
 def log_silent_until_limit(log: Log) -> Answer:
-    """The program had printed nothing for a long time when the job reached its time limit: it probably hung.
+    """The job was silent for a long time before its time limit: it hung, or its output was still in a buffer.
 
-    Why: Ranks that wait for each other, for a file system or for a server print nothing. More time would not help.
+    Why: Ranks that wait for each other, for a file system or for a server print nothing. More time would not help then.
 
     Fix: Let mgpu watch the run: it asks the ranks what they wait for while they wait.
     """
@@ -117,17 +124,13 @@ def log_silent_until_limit(log: Log) -> Answer:
     limit = next((one for one in log.seen if one.signature == "log_slurm_time_up" and not one.survived), None)
     if silence is None or limit is None:
         return Ok("no silence before a time limit")
+    usual = f" Before, a line came every {duration_text(silence.usual_s)}." if silence.usual_s >= 1 else ""
     return Problem(
-        f"the program probably hung: it had printed nothing for {duration_text(silence.seconds)} when Slurm stopped "
-        "the job at its time limit",
-        f'Line {silence.line:,} is its last one: "{silence.text}". Before, a line came every '
-        f"{duration_text(silence.usual_s)}. More time would probably not have helped. Ranks that wait for each other, "
-        "for storage or for a server print nothing.",
-        (
-            Fix("Let mgpu watch the run: it asks the ranks what they wait for.", ("mgpu launch --slurm train.py",)),
-            Fix("Or ask a process while it hangs.", ("py-spy dump --pid PID",)),
-            Fix("If it really computes for that long, print its progress, and request more time."),
-        ),
+        f"the program printed nothing for {duration_text(silence.seconds)} before Slurm stopped the job at its time "
+        "limit: it hung, or its output was still in a buffer",
+        f'Line {silence.line:,} is its last one: "{silence.text}".{usual} If it hung, more time would not have helped. '
+        "Ranks that wait for each other, for storage or for a server print nothing.",
+        _SILENT_FIXES,
         {"line": limit.text, "seconds": silence.seconds, "usual_s": silence.usual_s},
         place=Place(limit.file, limit.line),
     )

@@ -39,6 +39,8 @@ CASES = (
     well("log_step_took_long", "no unusually long step", log=log(seen=(LOST,))),
     well("log_step_took_long", "no unusually long step", log=log(seen=(replace(LOST, survived=True),), pause=PAUSE)),
     fails("log_silent_until_limit", "nothing for 2 h 1 min", "mgpu launch", log=log(seen=(LIMIT,), silence=PAUSE)),
+    fails("log_silent_until_limit", "or its output was still in a buffer", "PYTHONUNBUFFERED=1",
+        log=log(seen=(LIMIT,), silence=replace(PAUSE, usual_s=0.2))),
     well("log_silent_until_limit", "no silence", log=log(seen=(LIMIT,))),
     well("log_silent_until_limit", "no silence", log=log(silence=PAUSE)),
     fails("log_rank_still_working", "at 300 of 500", "ddp_timeout", log=bar("10:02<04:26, 2.00s/it", 300, WAIT)),

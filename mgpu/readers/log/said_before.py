@@ -25,7 +25,8 @@ _PROBLEM = re.compile(
 # Said again with the exception, or settled: the program does something else instead.
 _SETTLED = re.compile(
     r"Error executing job with|Exception during training|\bwill (?:use|be)\b|\busing\b|\binstead\b|\bdefault|"
-    r"Some weights of|\bSkipping (?:import|monkey|the)\b|frozen to produce an executable",
+    r"Some weights of|\bSkipping (?:import|monkey|the)\b|frozen to produce an executable|\bfrom scratch\b|"
+    r"\bno (?:missing|unexpected|errors?)\b|\bpassed\b",
     re.I,
 )
 # What libraries print in every run, launchers, tracebacks, bars, code, options and the values of a step.
@@ -34,7 +35,7 @@ _OTHERS = re.compile(
     r"^File \"|Traceback|During handling|direct cause|^[\w.]+(?:Error|Exception)\b|^wandb\b|"
     r"\b(?:absl|TF-TRT|oneDNN|cuDNN factory|OMP_NUM_THREADS|"
     r"tokenizers|deprecat\w+|weights_only)\b|^[{\[(]|^\w+\s*[=:]\s*\S+$|^[-.\w]+=|^--|"
-    r"\b(?:loss|acc(?:uracy)?|lr|error(?: rate)?)\s*[=:]?\s*-?\d",
+    r"\b(?:loss|acc(?:uracy)?|lr|error(?: rate)?)\s*[=:]?\s*-?\d|^(?:raise|return|assert|with|if|for|def)\b.*[:)]$",
     re.I,
 )
 _WORDS = re.compile(r"[A-Za-z]{2,}")
@@ -54,8 +55,8 @@ def find(lines: Sequence[str], last: int, rank: int | None, is_noise: Callable[[
     if head is None:
         return None
     said = [one for raw in reversed(lines[max(0, head - 5 * _LINES) : head]) if (one := parse_line(raw)).text.strip()]
-    texts = [one.text.strip() for one in said[:_LINES] if one.rank is None or rank is None or one.rank == rank]
-    found = next((text for text in texts if _is_problem(text) and not is_noise(text)), None)
+    texts = [one.text.rstrip() for one in said[:_LINES] if one.rank is None or rank is None or one.rank == rank]
+    found = next((text.strip() for text in texts if _is_problem(text) and not is_noise(text.strip())), None)
     return shown_text(found) if found else None
 
 
