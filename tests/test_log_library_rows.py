@@ -77,7 +77,7 @@ UNEXPECTED = "TypeError: {}() got an unexpected keyword argument '{}'"
          "the vocabulary of the checkpoint has another size", "another size:"),
         ((BERT,), EXPANDED.format(100, 64), "a sample has 100 tokens, and the model has positions for "
                                             "64", "max_length=100"),
-        ((), EXPANDED.format(100, 64), "of the shape [1, 64] is put where the shape", "positions for"),
+        ((), EXPANDED.format(100, 64), "of the shape [1, 64] cannot be expanded to", "positions for"),
         ((QUERY,), "IndexError: Invalid key: 100 is out of bounds for size 16",
          "row 100 is asked for, and the dataset has 16 rows", "no column left"),
         ((QUERY,), "IndexError: Invalid key: 1432 is out of bounds for size 0", "no column left", "row 1432"),

@@ -82,7 +82,7 @@ def _one_state(groups: Mapping[str, str], raised: UncaughtException | None) -> O
     if raised is None or groups["index"] != "1" or not _OF_LSTM.search(raised.frames[-1] if raised.frames else ""):
         return None
     return OfRow(
-        f"an LSTM gets one tensor as its state, and takes two: (h, c) ({raised.place})",
+        f"an LSTM gets one tensor as its state, and takes two: (h, c){f' ({raised.place})' if raised.place else ''}",
         "nn.GRU and nn.RNN have one state, nn.LSTM a pair of the hidden state and the cell state. It takes the second "
         "item of what it gets, and a tensor for one layer has one item.",
         (Fix("Give it both, in one tuple.", ("c0 = torch.zeros_like(h0)", "out, (h, c) = lstm(x, (h0, c0))")),),

@@ -19,18 +19,11 @@ from ._refused_by_layers import alike
 from ._refused_by_torch import refused_by_torch
 
 _JOINED = re.compile(r"except in dimension (?P<dim>\d+)\. Expected size (?P<one>\d+) but got size (?P<other>\d+)")
-_PRODUCT = re.compile(r"@|\b(?:matmul|mm)\(")
+_PRODUCT = re.compile(r"@|\b(?:\w*matmul|\w*mm|linear|einsum|inner)\(")
 _LOSS = re.compile(r"loss|criterion|entropy", re.I)
 _SHARDED = ("torch/distributed/", "torch/nn/parallel/", "torch/utils/checkpoint.py")
 # fmt: off
 _OF_ROWS = alike(
-    "+=, /=, out= and functions in place keep the type of the tensor that they write to. It holds integers: counts, "
-    "ids, or a tensor that was made of Python integers or with dtype=torch.long.",
-    (Fix("Make it of floating point numbers, or compute out of place.",
-         ("x = x / 2  # not x /= 2", "count = torch.zeros(n)  # not dtype=torch.long", "x = x.float()")),),
-    (r"result type (?P<got>\w+) can't be cast to the desired output type (?P<wanted>\w+)",
-     "a result of the type {got} cannot be written into a tensor of the type {wanted}{at}"),
-) + alike(
     "The argument of backward() is the gradient of the output, in its shape. A loss that is a single number "
     "needs none.",
     (Fix("Reduce the output to a loss, or give a gradient of its shape.",
@@ -46,12 +39,14 @@ _OF_ROWS = alike(
      "an expanded tensor is changed in place{at}"),
 ) + alike(
     "A distribution gives probabilities only to the values it can have: 0 to classes - 1 for Categorical, 0 and 1 for "
-    "Bernoulli, numbers above 0 for LogNormal, between -1 and 1 for a squashed Normal. The value comes from the data, "
-    "from another space of actions, or was rounded to the border.",
-    (Fix("Print the range of the values, and clip or renumber them.",
-         ("print(value.min(), value.max())", "value = value.clamp(1e-6, 1 - 1e-6)  # probabilities")),),
-    (r"Expected value argument \(.{0,400}to be within the support \((?P<support>.{1,80}?)\) of the distribution "
-     r"(?P<name>\w+)", "log_prob() of {name} gets a value outside of its support, {support}{at}"),
+    "Bernoulli, numbers above 0 for LogNormal, between -1 and 1 for a squashed Normal. The value is NaN (the model or "
+    "the data had NaN before), comes from the data or from another space of actions, or was rounded to the border.",
+    (Fix("Print what is wrong with the values, and renumber labels or actions where they are made.",
+         ("print(value.isnan().any(), value.min(), value.max())",)),
+     Fix("Only values that rounding put on the border may be moved off it.", ("value.clamp(1e-6, 1 - 1e-6)  # Beta",))),
+    (r"Expected value argument \(.{0,400}to be within the support \("
+     r"(?P<support>(?!(?:IndependentConstraint\()?Real\().{1,80}?)\) of the distribution (?P<name>\w+)",
+     "log_prob() of {name} gets NaN or a value outside of its support, {support}{at}"),
 ) + alike(
     "A 2D mask of nn.MultiheadAttention is (target length, source length), a 3D one (batch x heads, target length, "
     "source length). It was made for another length, before padding or cutting, or has one entry per sample.",
@@ -76,7 +71,8 @@ _OF_ROWS = alike(
     (Fix("Convert the input to the type of the weights, or run it inside autocast.",
          ("x = x.float() / 255  # images as bytes", "x = x.to(next(model.parameters()).dtype)",
           "with torch.autocast('cuda', dtype=torch.bfloat16): ...")),),
-    (r"Input type \((?P<one>[\w: .]+)\) and (?P<what>bias|weight) type \((?P<other>[\w: .]+)\) should be the same",
+    (r"Input type \((?P<one>torch\.(?P<gpu>cuda\.)?\w+|[\w: ]+)\) and (?P<what>bias|weight) type \("
+     r"(?P<other>(?(gpu)torch\.cuda\.|torch\.(?!cuda\.))\w+|[\w: ]+)\) should be the same",
      "the input of {layer} has the type {one}, and its {what} {other}{at}"),
     (r"must have the same dtype, but got (?P<one>(?:Half|BFloat16|Float|Complex\w+)) and "
      r"(?P<other>(?:Half|BFloat16|Float)"

@@ -14,10 +14,15 @@ _TYPES = "RuntimeError ValueError IndexError AssertionError TypeError NotImpleme
 
 
 def alike(
-    why: str, fixes: tuple[Fix, ...], *forms: tuple[str, str], types: str = _TYPES, of_code: bool = True
+    why: str,
+    fixes: tuple[Fix, ...],
+    *forms: tuple[str, str],
+    types: str = _TYPES,
+    of_code: bool = True,
+    within: str = "",
 ) -> tuple[Refusal, ...]:
     """Return the refusals of one class: pairs of a pattern and a title, with one reason."""
-    return tuple(Refusal(types, pattern, title, why, fixes, of_code) for pattern, title in forms)
+    return tuple(Refusal(types, pattern, title, why, fixes, of_code, within) for pattern, title in forms)
 
 
 # fmt: off
@@ -89,7 +94,7 @@ _BATCHES = alike(
     "nn.Transformer and recurrent layers take (length, batch, features), and (batch, length, features) only with "
     "batch_first=True. A state or a mask that is kept from an earlier batch does not fit the last, smaller one.",
     (Fix("Print both shapes just before that line.", ("print(x.shape, other.shape)",)),
-     Fix("Set batch_first, or leave out the smaller batch.",
+     Fix("Set batch_first, or leave out the smaller batch in training (not in an evaluation).",
          ("nn.Transformer(..., batch_first=True)", "DataLoader(..., drop_last=True)"))),
     (r"Input batch size (?P<one>\d+) doesn't match hidden\d? batch size (?P<other>\d+)",
      "the input of {layer} has {one} samples, and the hidden state {other}{at}"),
@@ -101,7 +106,7 @@ _BATCHES = alike(
     (r"key shape torch\.Size\((?P<one>\[[\d, ]+\])\) does not match value shape torch\.Size\((?P<other>\[[\d, ]+\])\)",
      "key and value of {layer} have the shapes {one} and {other}, and must have the same length and batch{at}"),
     (r"key's sequence and batch dims torch\.Size\((?P<one>\[[\d, ]+\])\) do not match value's torch\.Size\("
-     r"(?P<other>\[[\d, ]+\])\)", "key and value of {layer} have other lengths and batches: {one} and {other}{at}"),
+     r"(?P<other>\[[\d, ]+\])\)", "key and value of {layer} differ in length or batch: {one} and {other}{at}"),
     (r"Expected `?len\(lengths\)`? to be equal to batch_size, but got (?P<other>\d+) \(batch_size=(?P<one>\d+)\)",
      "pack_padded_sequence gets {other} lengths for a batch of {one} samples{at}"),
     (r"expected grid and input to have same batch size, but got input with sizes \[(?P<one>[\d, ]+)\] and grid with "
@@ -115,16 +120,23 @@ _STATES = alike(
     (Fix("Make the state from the layer's own sizes.",
          ("h = torch.zeros(layers * directions, batch, hidden, device=x.device)", "out, (h, c) = lstm(x, (h, c))")),),
     (r"For (?:un)?batched (?P<input>\d)-D input, (?P<which>hx(?: and cx)?) should (?:also )?be (?P<wanted>\d)-D "
-     r"but got "
-     r"(?P<got>\(?\d-D[^.]{0,20}?)\)? tensors?",
-     "the input of {layer} has {input} dimensions, and its state must have {wanted}, not {got}{at}"),
+     r"but got (?P<got>\(\d-D[^.)]{0,20}\)|\d-D) tensors?",
+     "the input of {layer} is {input}-D, and {which} must be {wanted}-D, not {got}{at}"),
 )
 _MASKS = alike(
+    "A mask of floating point numbers is added to the scores: 0 keeps a position, -inf drops it. It needs the type of "
+    "the query. bool() would turn its meaning around.",
+    (Fix("Convert it to the type of the query.", ("attn_mask = attn_mask.to(query.dtype)",)),),
+    (r"Expected attn_mask dtype to be bool or (?:to match|float or to match) query dtype, but got attn_mask\.dtype: "
+     r"(?P<got>float|double|c10::\w+) and +query\.dtype: (?P<query>\w[\w: ]*?) instead",
+     "the attention mask has the type {got}, and the query {query}{at}"),
+) + alike(
     "A mask for torch's attention is bool, or floating point numbers that are added to the scores. Tokenizers return "
     "integers (1 for a token, 0 for padding). True means a token takes part in scaled_dot_product_attention, and is "
     "left out in key_padding_mask and attn_mask of nn.MultiheadAttention.",
     (Fix("Convert it, in the sense that the function expects.",
-         ("attn_mask = mask.bool()  # scaled_dot_product_attention", "key_padding_mask = mask == 0  # nn layers")),),
+         ("attn_mask = mask[:, None, None, :].bool()  # (batch, length), for scaled_dot_product_attention",
+          "key_padding_mask = mask == 0  # nn layers")),),
     (r"only bool and floating types of (?P<which>\w+) are supported",
      "{which} of {layer} has neither bools nor floating point numbers{at}"),
     (r"Expected attn_mask dtype to be bool or (?:to match|float or to match) query dtype, but got attn_mask\.dtype: "
@@ -153,7 +165,7 @@ _LENGTHS = alike(
     (r"requested an output size of \(?(?P<wanted>[\d, ]+)\)?, but valid sizes range from \[(?P<low>[\d, ]+)\] to "
      r"\[(?P<high>[\d, ]+)\]", "{layer} cannot make the size ({wanted}): from [{low}] to [{high}] is possible{at}"),
     (r"Input and output sizes should be greater than 0, but got input \((?P<got>[^)]+)\) output \((?P<wanted>[^)]+)\)",
-     "interpolate() would make an image without pixels: from ({got}) to ({wanted}){at}"),
+     "interpolate() has an image without pixels: input ({got}), output ({wanted}){at}"),
     (r"maximum size for tensor at dimension (?P<dim>\d+) is (?P<got>\d+) but size is (?P<wanted>\d+)",
      "windows of {wanted} are cut from dimension {dim}, which has {got} elements{at}"),
     (r"pad should be at most half of (?:effective )?kernel size, but got pad=(?P<got>\d+)[, "
@@ -201,8 +213,8 @@ _CALLS = alike(
     (r"offsets has to be a 1D Tensor but got", "{layer} gets 1D ids without a 1D tensor of offsets{at}"),
     (r"if input is 2D, then offsets has to be None", "{layer} gets 2D ids and offsets{at}"),
 ) + alike(
-    "LayerNorm on the CPU takes weights in the type of the input, or in float32. Only a part of the model was "
-    "converted to bf16 or fp16, or its input is in float32.",
+    "Normalization layers on the CPU take weights in the type of the input, or in float32. Only a part of the model "
+    "was converted to bf16 or fp16, or its input is in float32.",
     (Fix("Convert both, or use autocast and leave the weights in float32.",
          ("x = x.to(next(model.parameters()).dtype)", "with torch.autocast('cpu', dtype=torch.bfloat16): ...")),),
     (r"mixed dtype \(CPU\): (?:all the parameters must|expect (?:parameter|input) to) ",

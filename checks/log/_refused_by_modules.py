@@ -19,7 +19,8 @@ _MEMBERS = alike(
     (r"cannot assign '(?P<got>[\w.<>]+)' (?:object )?(?:as|to) (?P<kind>parameter|child module|buffer) "
      r"'(?P<name>\w+)' \((?P<wanted>[\w. ]+?) (?:expected|required)\)",
      "{name} of the module is a {kind} and gets a {got}, not a {wanted}{at}"),
-    (r"(?P<got>[\w.]+) is not a Module subclass", "a {got} is given as a layer, and only modules are layers{at}"),
+    (r"(?<![\w.])(?P<got>[\w.]+) is not a Module subclass",
+     "a {got} is given as a layer, and only modules are layers{at}"),
 ) + alike(
     "__init__ of a model begins with super().__init__(), which makes the places for layers and parameters.",
     (Fix("Call it first.", ("super().__init__()",)),),
@@ -28,8 +29,9 @@ _MEMBERS = alike(
 ) + alike(
     "Names of layers become parts of the keys of a checkpoint, which a dot separates.",
     (Fix("Replace the dot.", ("name.replace('.', '_')",)),),
-    (r"(?P<kind>module|parameter|buffer) name can\\?'t contain \"\.\"(?:, got: (?P<got>[\w.]+))?",
+    (r"(?P<kind>module|parameter|buffer) name can\\?'t contain \"\.\", got: (?P<got>[\w.]+)",
      "the name of a {kind} has a dot: {got}{at}"),
+    (r"(?P<kind>module|parameter|buffer) name can\\?'t contain \"\.\"", "the name of a {kind} has a dot{at}"),
 )
 _OPTIONS = alike(
     "The value comes from the code or a config, and the layer is not defined for it. Probabilities are 0.1, not "
@@ -57,23 +59,30 @@ _PLACES = alike(
     "A device is cpu, cuda, cuda:0, mps and so on. It was read from an option or a config in another form.",
     (Fix("Write the device as torch does.", ("torch.device('cuda:0')", "device = f'cuda:{local_rank}'")),),
     (r"Invalid device string: '(?P<got>[^']{1,60})'", "'{got}' is not a device{at}"),
-    (r"Expected one of cpu, cuda, .{0,300} device type at start of device string: (?P<got>\S+)",
-     "'{got}' is not a device of torch{at}"),
 ) + alike(
-    "torch.float32 is an object. A config has only its name.",
-    (Fix("Take the object by its name.", ("getattr(torch, 'float32')",)),),
+    "A device is cpu, cuda, cuda:0, mps and so on. It was read from an option or a config in another form. npu, musa "
+    "and others exist only after their package is imported (import torch_npu).",
+    (Fix("Write the device as torch does.", ("torch.device('cuda:0')", "device = f'cuda:{local_rank}'")),),
+    (r"Expected one of cpu, cuda, .{0,300} device type at start of device string: (?P<got>\S+)",
+     "torch does not know the device '{got}'{at}"),
+) + alike(
+    "torch has its own types (torch.float32). Here is a name as text, or a type of numpy or Python.",
+    (Fix("Take torch's type.", ("getattr(torch, 'float32')", "torch.float32  # not np.float32 or float")),),
     (r"argument 'dtype' (?:\(position \d+\) )?must be torch\.dtype, not (?P<got>\w+)",
      "dtype is a {got}, not a torch.dtype{at}"),
+) + alike(
+    "Weights are floating point numbers; integers are for ids and labels.",
+    (Fix("Convert it to a type of floating point numbers.", ("model.to(torch.bfloat16)",)),),
     (r"nn\.Module\.to only accepts floating point or complex dtypes, but got desired dtype=(?P<got>[\w.]+)",
-     "a model cannot be converted to {got}: weights are floating point numbers{at}"),
+     "a model cannot be converted to {got}{at}"),
 )
 _SIZES = alike(
     "A size is a whole number. / gives 64.0, a config or an option can have a text, and a tensor of sizes is no list.",
     (Fix("Use // or int().", ("nn.Linear(dim // 2, 10)", "int(config['dim'])", "torch.zeros(*sizes.tolist())")),),
-    (r"(?P<call>\w+)\(\): argument 'size' failed to unpack the object at pos (?P<item>\d+) with error \"type must be "
+    (r"\b(?P<call>\w+)\(\): argument 'size' failed to unpack the object at pos (?P<item>\d+) with error \"type must be "
      r"tuple of ints, ?but got (?P<got>\w+)\"", "a size is a {got}, not a whole number (item {item}){at}"),
-    (r"(?P<call>\w+)\(\): argument 'size' \(position \d+\) must be tuple of ints, (?:but found element of type (?P<got>"
-     r"\w+) at pos (?P<item>\d+)|not (?P<other>\w+))", "a size is a {got}{other}, not a whole number{at}"),
+    (r"\b(?P<call>\w+)\(\): argument 'size' \(position \d+\) must be tuple of ints, (?:but found element of type "
+     r"(?P<got>\w+) at pos (?P<item>\d+)|not (?P<other>\w+))", "a size is a {got}{other}, not a whole number{at}"),
     types="TypeError",
 )
 _STATES = alike(

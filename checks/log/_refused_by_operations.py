@@ -53,7 +53,7 @@ _FORMS = alike(
      "item {item} of the list is a single number, which cat() cannot join: use stack(){at}"),
     (r"^len\(\) of a 0-d tensor", "len() of a tensor with a single number, which has no dimensions{at}"),
     (r"invalid index of a 0-dim tensor", "a single number is indexed: a tensor without dimensions{at}"),
-    (r"(?P<call>\w+): input tensor must have at least (?P<wanted>\d) dimensions",
+    (r"\b(?P<call>\w+): input tensor must have at least (?P<wanted>\d) dimensions",
      "{call}() takes at least {wanted} dimensions, and gets fewer{at}"),
     (r"torch\.meshgrid: Expected 0D or 1D tensor", "meshgrid() takes vectors, and gets a tensor of more "
                                                    "dimensions{at}"),
@@ -86,20 +86,28 @@ _INDICES = alike(
     "int64 numbers, and is not larger than the tensor in the other dimensions.",
     (_TWO, Fix("Give the index the form of the tensor.",
                ("x.gather(1, index.long().unsqueeze(1))", "x[torch.arange(len(x)), index]  # one value per row"))),
-    (r"(?P<call>\w+)\(\): Expected dtype int(?:32/int)?64 for index",
-     "the index of {call}() has a type other than int64{at}"),
+    (r"\b(?P<call>\w+)\(\): Expected dtype int(?:32/int)?64 for index",
+     "the index of {call}() does not hold integers of the type that it takes{at}"),
     (r"Size does not match at dimension (?P<dim>\d+) expected index \[(?P<got>[\d, ]+)\] to be (?:no "
      r"larger|smaller) than "
      r"self \[(?P<wanted>[\d, ]+)\]", "an index of the shape [{got}] is larger than the tensor [{wanted}] in dimension "
                                       "{dim}{at}"),
     (r"Expected index \[(?P<got>[\d, ]+)\] to be (?:no larger|smaller) than self \[(?P<wanted>[\d, ]+)\] apart\s+from "
      r"dimension (?P<dim>\d+)", "an index of the shape [{got}] does not fit the tensor [{wanted}] or the values{at}"),
-    (r"(?P<call>\w+)\(\): Expected self\.dtype to be equal to src\.dtype",
+) + alike(
+    "gather() and scatter() do not convert the values that they write.",
+    (Fix("Convert them.", ("x.scatter_(1, index, src.to(x.dtype))",)),),
+    (r"\b(?P<call>\w+)\(\): Expected self\.dtype to be equal to src\.dtype",
      "{call}() writes values of one type into a tensor of another{at}"),
-    (r"(?P<call>\w+)\(\): Number of indices \((?P<got>\d+)\) should be equal to source\.size\(dim\): "
+) + alike(
+    "What is written, or what is used together as indices, must have the shape of the part that is selected, or "
+    "broadcast to it.",
+    (Fix("Print the shape of the part and of the values, and write values of that shape.",
+         ("print(x[mask].shape, values.shape)", "x[mask] = values.to(x.dtype)")),),
+    (r"\b(?P<call>\w+)\(\): Number of indices \((?P<got>\d+)\) should be equal to source\.size\(dim\): "
      r"\((?P<wanted>\d+)\)",
      "{call}() gets {got} indices for {wanted} rows of values{at}"),
-    (r"(?P<call>\w+)\(\): Source/destination tensor must have same slice shapes\. Destination slice shape: "
+    (r"\b(?P<call>\w+)\(\): Source/destination tensor must have same slice shapes\. Destination slice shape: "
      r"(?P<one>\d+) "
      r"at dimension \d+ and source slice shape: (?P<other>\d+)",
      "{call}() writes rows of {other} elements into rows of {one}{at}"),
@@ -108,9 +116,13 @@ _INDICES = alike(
     (r"shape mismatch: value tensor of shape \[(?P<got>[\d, ]*)\] cannot be broadcast to indexing result of shape "
      r"\[(?P<wanted>[\d, ]*)\]", "values of the shape [{got}] are written to a part of the shape [{wanted}]{at}"),
     (r"Number of elements of source < number of ones in mask", "the mask has more places than there are values{at}"),
+) + alike(
+    "The part ends behind the last element: a shorter sample, or an offset from other data.",
+    (Fix("Print where it begins and how long it is.", ("print(x.shape, start, length)",)),),
     (r"start \((?P<start>-?\d+)\) \+ length \((?P<length>\d+)\) exceeds dimension size \((?P<got>\d+)\)",
      "{length} elements from {start} on are cut from a dimension of {got}{at}"),
 )
+_OTHER_NUMBERS = (Fix("Convert it before.", ("x = x.float()", "2.0 ** -x")),)
 _TYPES = alike(
     "Masks are bool, and torch does not take numbers for them. Arithmetic with - is not defined for bools.",
     (Fix("Make the mask bool, or compute with numbers.",
@@ -125,8 +137,7 @@ _TYPES = alike(
      "~ is used on floating point numbers, and takes bools{at}"),
 ) + alike(
     "Powers, means, transforms and random draws need numbers of another type, and do not convert them.",
-    (Fix("Convert it before.", ("x = x.float()", "2.0 ** -x")),),
-    (r"^Unsupported dtype (?P<got>\w+)", "an operation does not take the type {got}{at}"),
+    _OTHER_NUMBERS,
     (r"std and var only support floating point and complex dtypes", "std() or var() gets integers or bools{at}"),
     (r"Integers to negative integer powers are not allowed", "integers get a negative power, which is no integer{at}"),
     (r"multinomial only supports floating-point dtypes for input, got: (?P<got>\w+)",
@@ -135,8 +146,17 @@ _TYPES = alike(
      r"(?P<other>(?:Float|Double|Half|BFloat16|Long|Int|Short|Byte|Bool))$",
      "two tensors of the types {one} and {other} are compared{at}"),
 ) + alike(
-    "torch does not convert Python lists, texts or None by itself in arithmetic and assignments.",
-    (Fix("Make a tensor of it, and look for None.", ("torch.tensor(values)", "print(type(values))")),),
+    "The operation is not made for every type of numbers, and does not convert them.",
+    _OTHER_NUMBERS,
+    (r"^Unsupported dtype (?P<got>BFloat16|Half|Byte|Char|Short|Int|Long|Bool|ComplexHalf|Float8_\w+)(?:$|\n)",
+     "an operation does not take the type {got}{at}"),
+    types="RuntimeError",
+) + alike(
+    "torch does not convert Python lists, texts or None by itself in arithmetic and assignments. A list of losses, or "
+    "what a model returns, holds tensors: torch.tensor() would cut them off from their gradients.",
+    (Fix("Take the tensor out of it, or make one of plain numbers.",
+         ("out = out[0]  # a model that returns a tuple", "loss = torch.stack(losses).sum()  # keeps the gradients",
+          "torch.tensor(values)  # numbers only", "print(type(values))")),),
     (r"unsupported operand type\(s\) for (?P<op>\S+): 'Tensor' and '(?P<got>str|list|tuple|dict)'",
      "a tensor and a {got} are combined with {op}{at}"),
     (r"unsupported operand type\(s\) for (?P<op>\S+): '(?P<got>str|list|tuple|dict|numpy\.ndarray)' and 'Tensor'",
@@ -144,11 +164,27 @@ _TYPES = alike(
     (r"can only concatenate (?P<got>tuple|list|str) \(not \"Tensor\"\) to",
      "a {got} and a tensor are combined with +{at}"),
     (r"can't assign an? (?P<got>[\w.]+) to a torch\.(?P<kind>\w+)", "a {got} is written into a tensor{at}"),
-    (r"^[Cc]ould not infer dtype of (?P<got>[\w.]+)", "torch.tensor() gets a {got}, which is no number{at}"),
+) + alike(
+    "A torch that was built for NumPy 1 cannot use NumPy 2.",
+    (Fix("Compare the two releases, and install ones that fit.",
+         ('python -c "import numpy, torch; print(numpy.__version__, torch.__version__)"',
+          "pip install 'numpy<2'  # or a newer torch")),),
+    (r"^[Cc]ould not infer dtype of (?P<got>numpy\.(?:float|int|uint|bool|complex)\w*)",
+     "torch does not recognize a number of numpy ({got}): probably the two releases do not fit{at}"),
 ) + alike(
     "Whole numbers of torch have 64 bits at most, with a sign: up to 9223372036854775807.",
-    (Fix("Use floating point numbers, or take the remainder of a hash.", ("float(value)", "value % 2**63")),),
+    (Fix("An id that does not fit needs a table of its own (text to number).",
+         ("value % 2**63  # a hash or a seed",)),),
     (r"^Overflow when unpacking long", "a number is too large for int64{at}"),
+)
+_IN_PLACE = alike(
+    "+=, /=, out= and functions in place keep the type of the tensor that they write to. It holds integers or "
+    "bools: counts, ids, or a tensor that was made of Python integers or with dtype=torch.long.",
+    (Fix("Make it of floating point numbers, or compute out of place.",
+         ("x = x / 2  # not x /= 2", "count = torch.zeros(n)  # not dtype=torch.long", "x = x.float()")),),
+    (r"result type (?P<got>\w+) can't be cast to the desired output type "
+     r"(?P<wanted>Long|Int|Short|Byte|Char|Bool)\b",
+     "a result of the type {got} cannot be written into a tensor of the type {wanted}{at}"),
 )
 _NUMBERS = alike(
     ".item(), float(), int(), range() and formats such as {{:.4f}} take one number. The tensor has one per sample or "
@@ -160,13 +196,17 @@ _NUMBERS = alike(
      "a tensor that is not one whole number is used as a count or an index{at}"),
     (r"unsupported format string passed to Tensor\.__format__",
      "a tensor with several values is formatted as one number{at}"),
+) + alike(
+    "The tensor has no elements: a filter, a mask or a batch left nothing.",
+    (Fix("Ask first whether there is anything in it.", ("if x.numel() > 0 and x.all(): ...",)),),
     (r"Boolean value of Tensor with no values is ambiguous", "an empty tensor is used as yes or no{at}"),
 )
 _EMPTY = alike(
     "max, argmax, quantile and others have no result without elements. A filter, a mask or a split left nothing, or a "
     "batch has no such sample (no object in an image, no positive label).",
-    (_ONE, Fix("Leave out batches without elements.", ("if x.numel() > 0: ...",))),
-    (r"(?P<call>\w+)\(\): Expected reduction dim (?:-?\d+ )?to (?:have non-zero size|be specified for "
+    (_ONE, Fix("Leave out the term, not the batch: with several ranks, all must call backward().",
+               ("loss = crit(pred, y) if y.numel() else pred.sum() * 0",))),
+    (r"\b(?P<call>\w+)\(\): Expected reduction dim (?:-?\d+ )?to (?:have non-zero size|be specified for "
      r"input\.numel\(\) == "
      r"0)", "{call}() of a tensor without elements{at}"),
     (r"quantile\(\) input tensor must be non-empty", "quantile() of a tensor without elements{at}"),
@@ -174,16 +214,25 @@ _EMPTY = alike(
      "{call}() of a tensor without elements{at}"),
 )
 _LIMITS = alike(
-    "The number comes from an option or a config, and does not fit the tensor at hand: fewer classes, a shorter "
-    "list, a "
-    "percentage (50 instead of 0.5).",
-    (_ONE, Fix("Limit it to what there is.", ("x.topk(min(k, x.shape[-1]))", "torch.quantile(x, 0.5)"))),
+    "quantile() takes up to 16 million elements (2**24) at once.",
+    (Fix("Estimate it from a sample, or let numpy compute it.",
+         ("x[torch.randint(len(x), (1_000_000,))].quantile(q)  # an estimate of a long vector",
+          "np.quantile(x.cpu().numpy(), q)")),),
     (r"quantile\(\) input tensor is too large", "quantile() gets more elements than it can sort (16 million){at}"),
+) + alike(
+    "The number comes from an option or a config, and does not fit the tensor at hand: fewer classes, a shorter list.",
+    (_ONE, Fix("Limit it to what there is.", ("x.topk(min(k, x.shape[-1]))",))),
     (r"selected index k out of range", "topk() asks for more elements than the dimension has{at}"),
-    (r"(?P<call>kthvalue)\(\): selected number k out of range for dimension (?P<dim>-?\d+)",
+    (r"\b(?P<call>kthvalue)\(\): selected number k out of range for dimension (?P<dim>-?\d+)",
      "kthvalue() asks for an element that dimension {dim} does not have{at}"),
+) + alike(
+    "q is a part of 1: 0.5 is the median. A percentage (50) has to be divided by 100.",
+    (Fix("Give it a number from 0 to 1.", ("torch.quantile(x, 0.5)",)),),
     (r"quantile\(\) q (?:must be in the range|values must be in the range) \[0, 1\](?: but got (?P<got>\S+))?",
      "quantile() takes a q from 0 to 1{at}"),
+) + alike(
+    "The number comes from an option or a config, or is computed from sizes, and does not fit here.",
+    (Fix("Print the numbers that it is computed from.", ("print(start, end, step)",)),),
     (r"chunk expects `chunks` to be greater than 0, got: (?P<got>-?\d+)", "chunk() is asked for {got} parts{at}"),
     (r"cannot sample n_sample > prob_dist\.size\(-1\) samples without replacement",
      "more samples are drawn than there are entries, and none may be drawn twice{at}"),
@@ -209,7 +258,8 @@ _SLICES = alike(
 ) + alike(
     "It counts how often each whole number from 0 on occurs in a vector.",
     (Fix("Print the range and the shape, and flatten or shift the numbers.",
-         ("print(x.min(), x.shape)", "torch.bincount(x.flatten()[x.flatten() >= 0])")),),
+         ("print(x.min(), x.max(), x.shape)",
+          "torch.bincount(x[x != -100])  # if the only negative number is the ignore label")),),
     (r"bincount only supports 1-d non-negative integral inputs",
      "bincount() gets negative numbers, or more than one dimension{at}"),
 )
@@ -229,8 +279,12 @@ _ARRAYS = alike(
     (Fix("Copy it to the other form first.",
          ("x.to_dense().numpy()", "x.resolve_conj().numpy()")),),
     (r"can't convert Sparse layout tensor to numpy", "a sparse tensor is converted to numpy{at}"),
-    (r"Can't call numpy\(\) on Tensor that has (?:conjugate|negative) bit set", "a conjugated tensor goes to "
-                                                                                "numpy{at}"),
+    (r"Can't call numpy\(\) on Tensor that has conjugate bit set", "a conjugated tensor goes to numpy{at}"),
+) + alike(
+    "torch notes only that its sign is turned, and numpy has no such arrays.",
+    (Fix("Compute it first.", ("x.resolve_neg().numpy()",)),),
+    (r"Can't call numpy\(\) on Tensor that has negative bit set",
+     "a view of a conjugated tensor (imag) goes to numpy{at}"),
 ) + alike(
     "Short-time Fourier transforms work on complex numbers: return_complex=True for stft, a complex input for istft. "
     "The window has win_length values.",
@@ -272,6 +326,6 @@ _ARGUMENTS = alike(
                               "print([name for name, _ in model.named_parameters()])")),),
     (r"^(?P<owner>[A-Z]\w*) has no attribute `(?P<got>\w+)`", "{owner} has no layer or parameter {got}{at}"),
 )
-OF_OPERATIONS = (*_PRODUCTS, *_FORMS, *_LETTERS, *_RESHAPES, *_INDICES, *_TYPES, *_NUMBERS, *_EMPTY, *_LIMITS,
-                 *_SAMPLES, *_SLICES, *_CHANCES, *_ARRAYS, *_ARGUMENTS)
+OF_OPERATIONS = (*_PRODUCTS, *_FORMS, *_LETTERS, *_RESHAPES, *_INDICES, *_TYPES, *_IN_PLACE, *_NUMBERS, *_EMPTY,
+                 *_LIMITS, *_SAMPLES, *_SLICES, *_CHANCES, *_ARRAYS, *_ARGUMENTS)
 # fmt: on

@@ -24,7 +24,6 @@ _NO_SUCH_DIMENSION = re.compile(
 
 _PADS = re.compile(r"\bF\.pad\(|functional\.pad\(")
 _OTHER_CALL = re.compile(r"\.(?!pad\(|tolist\()\w+\(")  # which can be what has no such dimension
-_ADDS_ONE = re.compile(r"\b(?:unsqueeze_?|stack)\(")
 
 
 def _dimension(one: UncaughtException) -> Meaning | None:
@@ -35,12 +34,16 @@ def _dimension(one: UncaughtException) -> Meaning | None:
     at = f" ({one.place})" if one.place else ""
     if _PADS.search(one.code or "") and not _OTHER_CALL.search(one.code or ""):
         return _padding(found["dim"], found["high"], at)
-    adds = bool(_ADDS_ONE.search(f"{one.code} {one.own_code}"))
+    dim = found["dim"]
+    new = rf"\bunsqueeze_?\((?:[\w.]+, ?)?(?:dim=)?{dim}\)|\bstack\(.*(?:dim=|, ){dim}\)"
+    adds = bool(re.search(new, one.code or ""))
     has = -int(found["low"]) - adds
     count = f"{has} dimension{'' if has == 1 else 's'}"
+    if found["low"] == "-1" and not adds:
+        count = "0 or 1 dimensions"  # a single number takes dimensions -1 and 0, too
     what = "a new dimension is put at" if adds else "an operation uses"
     return Meaning(
-        f"{what} {'' if adds else 'dimension '}{found['dim']} of a tensor that has {count}{at}",
+        f"{what} {'' if adds else 'dimension '}{dim} of a tensor that has {count}{at}",
         f"Counted from 0, {found['low']} to {found['high']} is possible. A batch or channel dimension "
         "is missing (one sample, squeeze(), an index, a mean), or the line was written for other data.",
         (

@@ -21,15 +21,22 @@ _TARGETS = alike(
          ("nn.MSELoss()", "nn.BCEWithLogitsLoss()"))),
     (r"expected target dtype to be Long or Byte, but got (?P<got>\w+)",
      "the labels of the loss have the type {got}, and class numbers are int64{at}"),
-    (r"Expected floating point type for target with class probabilities, got (?P<got>\w+)",
-     "the loss gets one-hot labels of the type {got}, and class probabilities are floating point numbers{at}"),
     (r"Expected target size \[(?P<wanted>[\d, ]+)\], got \[(?P<got>[\d, ]+)\]",
      "the loss takes labels of the shape [{wanted}] for this output, and gets [{got}]{at}"),
     (r"only batches of spatial targets supported \((?P<wanted>\dD) tensors\) but got targets of "
      r"(?:size|dimension):? ?:? "
      r"?(?P<got>[\d\[\], ]+)", "the loss takes labels of {wanted} for this output, and gets {got}{at}"),
-    (r"(?P<call>\w+): target tensor should be 1-D with size equal to the number of input samples",
+    (r"\b(?P<call>\w+): target tensor should be 1-D with size equal to the number of input samples",
      "{call}() takes one class number per sample, and the labels have another shape{at}"),
+) + alike(
+    "cross_entropy takes class numbers without the dimension of the classes, or one probability per class, floating "
+    "point numbers in the shape of the output.",
+    (Fix("Print both, then give it class numbers, or use a loss for several classes at once.",
+         ("print(out.shape, y.shape)", "F.cross_entropy(out, y.argmax(1))  # one-hot",
+          "nn.BCEWithLogitsLoss()(out, y.float())  # several classes at once")),),
+    (r"Expected floating point type for target with class probabilities, got (?P<got>\w+)",
+     "the labels have the shape of the output, so the loss takes them as probabilities, but they have the type "
+     "{got}{at}"),
 ) + alike(
     "This loss compares each output with its label, so both need the same shape. A dimension of size 1 is there on one "
     "side only, or labels are class numbers where the output has one value per class.",
@@ -44,7 +51,7 @@ _TARGETS = alike(
          ("nn.CrossEntropyLoss(label_smoothing=0.1)", "var = F.softplus(raw) + 1e-6")),),
     (r"label_smoothing must be between 0\.0 and 1\.0\. Got: (?P<got>\S+)", "label_smoothing is {got}, not 0 to 1{at}"),
     (r"^(?P<got>\w+) is not a valid value for reduction", "reduction is {got}, not mean, sum or none{at}"),
-    (r"(?P<call>\w+) does not support non-positive values for (?P<name>\w+)", "{name} of {call} is not above 0{at}"),
+    (r"\b(?P<call>\w+) does not support non-positive values for (?P<name>\w+)", "{name} of {call} is not above 0{at}"),
     (r"^var has negative entry", "the variance for GaussianNLLLoss has negative values{at}"),
     (r"^blank must be in label range", "blank of the CTC loss is not below the number of classes{at}"),
 ) + alike(
@@ -59,9 +66,9 @@ _TARGETS = alike(
 )
 _GRADIENTS = alike(
     "A gradient has the shape and the type of its tensor.",
-    (Fix("Print both, and give the gradient the form of the tensor.",
-         ("print(p.shape, p.dtype, g.shape, g.dtype)", "p.grad = g.view_as(p).to(p.dtype)",
-          "out.backward(torch.ones_like(out))")),),
+    (Fix("Print both. Correct what computes the gradient (a transposed weight, another parameter); do not reshape it.",
+         ("print(p.shape, p.dtype, g.shape, g.dtype)", "assert g.shape == p.shape",
+          "p.grad = g.to(p.dtype)  # same shape, another type")),),
     (r"attempting to assign a gradient of size '\[(?P<got>[\d, ]*)\]' to a tensor of size '\[(?P<wanted>[\d, ]*)\]'",
      "a gradient of the shape [{got}] is set for a tensor of the shape [{wanted}]{at}"),
     (r"attempting to assign a gradient with dtype '(?P<got>\w+)' to a tensor with (?:grad_)?dtype '(?P<wanted>\w+)'",
@@ -80,8 +87,16 @@ _GRADIENTS = alike(
     "in place of one of them.",
     (Fix("Compute out of place, or change the whole tensor under no_grad().",
          ("a = a + 1  # not a += 1", "with torch.no_grad(): w.mul_(2)")),),
-    (r"Output (?P<item>\d+) of (?P<call>\w+) is a view and is being modified inplace",
-     "a view that {call} returned is changed in place{at}"),
+    (r"Output (?P<item>\d+) of (?P<call>\w+) is a view and is being modified inplace\. This view is the output of a "
+     r"function that returns multiple views", "a view that {call} returned is changed in place{at}"),
+) + alike(
+    "A custom autograd.Function returned a tensor that shares memory with its input. Full backward hooks "
+    "(BackwardHookFunction) and DistributedDataParallel (_DDPSink) wrap tensors in such a Function. The next line or "
+    "layer changes it in place: +=, relu_(), nn.ReLU(inplace=True).",
+    (Fix("Compute out of place, or copy the output first.",
+         ("nn.ReLU(inplace=False)", "out = out.clone()", "x = x + 1  # not x += 1")),),
+    (r"Output \d+ of (?P<call>\w+) is a view and is being modified inplace\. This view was created inside a custom "
+     r"Function", "the output of {call} is changed in place, which autograd does not allow{at}"),
 ) + alike(
     "Only a tensor that was made directly has a requires_grad that can be turned off. A computed one follows from its "
     "inputs.",
@@ -135,21 +150,27 @@ _OPTIMIZERS = alike(
     (r"Expected positive integer (?P<name>\w+), but got (?P<got>\S+)", "the scheduler gets {name}={got}{at}"),
     (r"You must define either total_steps OR", "OneCycleLR gets neither total_steps nor epochs and "
                                                "steps_per_epoch{at}"),
-    (r"optimizer must support momentum (?:or beta1 )?with `?cycle_momentum`? option",
-     "CyclicLR with cycle_momentum needs an optimizer with momentum{at}"),
     (r"Expected (?P<wanted>\d+) (?P<name>lr_lambdas|max_lr|base_lr|max_momentum), but got (?P<got>\d+)|"
      r"expected (?P<values>\d+) values for (?P<option>\w+), got (?P<other>\d+)",
      "the scheduler gets {got}{other} values for {name}{option}, and the optimizer has {wanted}{values} groups{at}"),
     (r"Sequential Schedulers expects number of schedulers provided to be one more than the number of milestone",
      "SequentialLR needs one milestone less than schedulers{at}"),
-    (r"^(?P<got>\w+) is not an Optimizer", "the scheduler gets a {got} instead of the optimizer{at}"),
+) + alike(
+    "CyclicLR and OneCycleLR also change momentum, or the first of Adam's betas, unless they are told not to.",
+    (Fix("Leave the momentum as it is.", ("CyclicLR(optimizer, base_lr=1e-4, max_lr=1e-3, cycle_momentum=False)",)),),
+    (r"optimizer must support momentum (?:or beta1 )?with `?cycle_momentum`? option",
+     "the scheduler's cycle_momentum needs an optimizer with momentum or betas{at}"),
+) + alike(
+    "A scheduler takes the optimizer itself, an object of torch.optim.Optimizer: not the model, and not a wrapper "
+    "around the optimizer.",
+    (Fix("Make the scheduler before the optimizer is wrapped.", ("StepLR(optimizer, step_size=30)",)),),
+    (r"^(?P<got>\w+) is not an Optimizer", "the scheduler gets a {got}, which is no torch.optim.Optimizer{at}"),
 )
 _AUTOCAST = alike(
     "autocast takes the name of a device type as text, first.",
     (Fix("Pass the type of the device.", ("torch.autocast(device.type, dtype=torch.bfloat16)",)),),
     (r"Expected `?device_type`? of type `?str`?, got: `?(?P<got>.{1,40}?)`?$", "autocast gets a {got} as "
                                                                                "device_type{at}"),
-    (r"Unsupported autocast device_type '(?P<got>[\w:]+)'", "autocast does not have the device type {got}{at}"),
 )
 _STEPS = alike(
     "The two do not belong together.",
@@ -163,7 +184,7 @@ _STEPS = alike(
 ) + alike(
     "It multiplies the loss by the scale, and the result must have its graph: no item(), and no number of Python.",
     (Fix("Give it the loss itself.", ("scaler.scale(loss).backward()",)),),
-    (r"^outputs must be a Tensor or an iterable of Tensors", "GradScaler.scale() gets a number, not the loss{at}"),
+    (r"^outputs must be a Tensor or an iterable of Tensors", "GradScaler.scale() gets something that is no tensor{at}"),
 )
 _BETWEEN_TWO_RANKS = alike(
     "With device_id in init_process_group, NCCL's communicator of all ranks is made at once, and those of two "
@@ -192,11 +213,22 @@ _CAPTURES = alike(
          ("torch.where(x.sum() > 0, x + 1, x)", "torch.cond(x.sum() > 0, f, g, (x,))")),),
     (r"symbolically traced variables cannot be used as inputs to control flow",
      "forward() branches on a tensor's value, which torch.fx cannot trace{at}"),
-    (r"Could not guard on data-dependent expression", "forward() branches on a tensor's value, which cannot be "
-                                                     "exported{at}"),
-    (r"^Unrecognized mode=(?P<got>\w+), should be one of: (?P<wanted>[\w, -]+)",
+    types="TraceError",
+) + alike(
+    "The compiler runs the code once, without values. A number that comes out of a tensor (item(), tolist(), "
+    "nonzero()) is unknown there, so a branch on it has no single course.",
+    (Fix("Compute both sides, or say what is certain about the number.",
+         ("torch.where(x.sum() > 0, x + 1, x)", "torch.cond(x.sum() > 0, f, g, (x,))",
+          "torch._check(n <= x.shape[0])  # what is certain of n = t.item()")),),
+    (r"Could not guard on data-dependent expression",
+     "a size or a branch depends on a tensor's value, which the compiler cannot know{at}"),
+    types="GuardOnDataDependentSymNode UserError RuntimeError",
+) + alike(
+    "The mode of torch.compile is one of these names.",
+    (Fix("Use one of them.", ("torch.compile(model, mode='max-autotune')",)),),
+    (r"^Unrecognized mode=(?P<got>[\w-]+), should be one of: (?P<wanted>[\w, -]+)",
      "torch.compile has no mode {got}: {wanted}{at}"),
-    types="TraceError GuardOnDataDependentSymNode RuntimeError",
+    types="RuntimeError",
 )
 _LOADERS = alike(
     "The number must be a whole one of the right size. / gives floating point numbers, and a length of 0 comes from an "
@@ -205,7 +237,7 @@ _LOADERS = alike(
          ("print(len(dataset))", "DataLoader(dataset, batch_size=total // ranks)")),),
     (r"batch_size should be a positive integer value, but got batch_size=(?P<got>\S+)",
      "the DataLoader gets batch_size={got}{at}"),
-    (r"num_samples should be a positive integer value, but got num_samples=(?P<got>\S+)",
+    (r"num_samples should be a positive integer value, but got num_samples=(?!0(?:\s|$))(?P<got>\S+)",
      "the sampler has {got} samples to draw from{at}"),
     (r"(?P<name>timeout|num_workers) option should be non-negative", "the DataLoader gets a negative {name}{at}"),
     (r"drop_last should be a boolean value, but got drop_last=(?P<got>\S+)", "drop_last is {got}, not True or "
@@ -247,6 +279,7 @@ _LOADERS = alike(
     (Fix("Compute without gradients in the dataset.", ("with torch.no_grad(): ...", "return x.detach()")),),
     (r"stack\(\): functions with out=\.\.\. arguments don't support automatic differentiation",
      "a sample of the dataset has gradients{at}"),
+    within=r"utils/data/_utils/collate\.py",
 )
 _DISTRIBUTIONS = alike(
     "The parameters of a distribution must broadcast, and a value needs the shape batch_shape + event_shape. "

@@ -152,11 +152,11 @@ _OF_TYPES = (
             "a column mixes {one} and {other} values{at}", "A field is a list in some rows and a single value in "
                                                            "others.",
             (Fix("Make a list of each.", ("value if isinstance(value, list) else [value]",)),)),
-    Refusal("RuntimeError", r"^Could not infer dtype of (?P<kind>NoneType|\w+)",
+    Refusal("RuntimeError", r"^[Cc]ould not infer dtype of (?P<kind>NoneType|\w+)",
             "a tensor is made of a {kind}{at}",
             "NoneType: a row has no value in that column (null). Otherwise, an object is no number: a picture, a "
             "dictionary, a text.",
-            (Fix("Find the rows, and fill or drop them.",
+            (Fix("Find the rows, and fill them, or drop them if they are not needed.",
                  ("dataset = dataset.filter(lambda x: x['label'] is not None)",)),
              Fix("Convert objects in the dataset.", ("transforms.ToTensor()(image)",)))),
 )

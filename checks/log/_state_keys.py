@@ -14,6 +14,7 @@ _LISTS = re.compile(r"(Missing|Unexpected) key\(s\) in state_dict:")
 _NAME = re.compile(r"['\"](?P<name>[\w.-]+)['\"]")
 # Usual names of the weights in a checkpoint with other entries.
 _ENTRIES = ("model", "state_dict", "model_state_dict", "model_state", "net", "weights", "params", "ema")
+_ALSO_PARAMETERS = ("net", "weights", "params", "ema")  # one of these alone can be a renamed parameter
 _NUMBERS = re.compile(r"\.\d+(?=\.|$)")
 # What wrappers, adapters, quantized layers and other releases add: cases of the row explain these.
 _OF_CASES = re.compile(
@@ -68,11 +69,11 @@ def names_of_both(groups: Mapping[str, str], raised: UncaughtException | None) -
 
 def _whole_checkpoint(left: list[str], model: str) -> Meaning | None:
     """Explain a checkpoint whose own keys are taken for those of weights: the weights are under one of them."""
-    keys = [name for name in left if name in _ENTRIES]
-    if not keys or any("." in name for name in left):
+    keys = [name for name in _ENTRIES if name in left]
+    if not keys or any("." in name for name in left) or (len(left) == 1 and keys[0] in _ALSO_PARAMETERS):
         return None
     return Meaning(
-        f"the whole checkpoint is given to {model}, and its weights are under the key '{keys[0]}'",
+        f"the whole checkpoint is given to {model}, and its weights are probably under the key '{keys[0]}'",
         f"A checkpoint is a dict with several entries, here {', '.join(left[:6])}. load_state_dict() takes the weights "
         "alone.",
         (

@@ -83,11 +83,14 @@ def _of_positions(groups: Mapping[str, str], raised: UncaughtException | None) -
     of_model = raised is not None and any(_MODEL.search(frame) for frame in raised.frames[-_INNER:])
     if not found or not of_model or int(groups["a"]) <= int(groups["b"]):
         return None
-    length, most = groups["a"], groups["b"]
+    length, table = groups["a"], groups["b"]
+    of_roberta = table == "514"
+    most = "512" if of_roberta else table
+    begin = " (RoBERTa's positions begin at 2, so 512 tokens fit)" if of_roberta else ""
     return Meaning(
         f"a sample has {length} tokens, and the model has positions for {most}",
-        f"max_position_embeddings of the model's config is probably {most}. Texts are not cut, are cut to a longer "
-        "length, or get special tokens after they were cut.",
+        f"max_position_embeddings of the model's config is probably {table}{begin}. Texts are not cut, are cut to a "
+        "longer length, or get special tokens after they were cut.",
         (
             Fix(
                 "Cut them where they are tokenized.",
@@ -190,7 +193,8 @@ def _in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None
     at = f" ({raised.place})" if raised.place else ""
     title = f"two tensors have different sizes: {groups['a']} and {groups['b']} in dimension {dim}{at}"
     if found["target"]:
-        title = f"a tensor of the shape {found['shape']} is put where the shape {found['target']} is expected{at}"
+        shape, target = found["shape"], found["target"]
+        title = f"a tensor of the shape {shape} cannot be expanded to, or written to, the shape {target}{at}"
     code = f' The line is "{raised.own_code or raised.code}".' if raised.own_code or raised.code else ""
     return Meaning(
         title,

@@ -32,9 +32,9 @@ def _of_forms(one: UncaughtException) -> tuple[str, str] | None:
         )
     if found := (_OF_NONE.search(one.message) or _LACKS.search(one.message)):
         got = found["got"] or found["other"]
-        what = "None" if got == "NoneType" else f"a {got}"
+        what = "None" if got == "NoneType" else f"an {got}" if got == "int" else f"a {got}"
         return (
-            f"one sample of a batch is {what}, and the first sample is something else",
+            f"one sample of a batch is {what}, or has {what} in a field, and the first sample has something else there",
             "__getitem__ returns it on some of its paths: a file that could not be read, a branch without return, or a "
             "column whose values have different types.",
         )
@@ -52,7 +52,8 @@ def uncollated(one: UncaughtException) -> Meaning | None:
         (
             _CHECK,
             Fix(
-                "Return the same form from each path, or leave out samples in a collate function.",
+                "Return the same form from each path. Leave out samples only if that is meant, and count them: with "
+                "several ranks, each still needs the same number of batches.",
                 ("samples = [sample for sample in samples if sample is not None]",),
             ),
         ),
@@ -65,12 +66,15 @@ def ended_file(one: UncaughtException) -> Meaning | None:
     if short_name(one.type) != "EOFError" or not any(map(_READS.search, one.frames)):
         return None
     return Meaning(
-        f"the file that torch.load reads is empty, or ends too early{f' ({one.place})' if one.place else ''}",
-        "The run that wrote it was stopped while it saved, the disk was full, or the copy or download is not complete.",
+        f"torch.load finds no data, or the data ends too early{f' ({one.place})' if one.place else ''}",
+        "The run that wrote it was stopped while it saved, the disk was full, or the copy or download is not complete. "
+        "A buffer (io.BytesIO) that was just written must go back to its begin, and another rank may still be writing "
+        "the file.",
         (
             Fix(
                 "Look at its size, and load an earlier checkpoint if it is too small.", ("ls -l CHECKPOINT", "df -h .")
             ),
+            Fix("Read a buffer from its begin.", ("buffer.seek(0)",)),
             Fix(
                 "Write under another name first, so that no half file has the final one.",
                 ("torch.save(state, 'last.tmp'); os.replace('last.tmp', 'last.pt')",),

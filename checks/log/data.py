@@ -251,10 +251,13 @@ ROWS = (
         Fix("Check why it is so small, or start fewer ranks.",
             ("print(len(dataset))", "accelerate launch --num_processes 2 ...")),
         "https://github.com/pytorch/pytorch/blob/main/torch/utils/data/distributed.py"),
-    Row("log_dataset_empty", "root", "script", r"num_samples should be a positive integer value, but got num_samples=0",
+    Row("log_dataset_empty", "root", "script",
+        # The group keeps a line with another number from being read as this one with a typing mistake.
+        r"num_samples should be a positive integer value, but got num_samples=(?P<number>0)(?![\d.])",
         ("ValueError: num_samples should be a positive integer value, but got num_samples=0",),
         "the dataset is empty, at least on one rank",
-        "The path has no files, a filter removed all samples, or there are fewer shards than ranks.",
+        "The sampler has {number} samples: the path has no files, a filter removed all, or there are fewer shards than "
+        "ranks.",
         Fix("Count the samples on each rank.", ("ls DATA | head",)),
         "https://github.com/pytorch/pytorch/blob/main/torch/utils/data/sampler.py"),
     Row("log_samples_of_different_size", "root", "script", r"stack expects each tensor to be equal size|"

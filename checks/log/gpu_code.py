@@ -113,6 +113,8 @@ ROWS = (
         r"expected device (?!meta)\w\S* but got device (?!meta)\w|"
         r"[Ee]xpected object of (?:device|backend) (?:type )?(?:cuda|CUDA|cpu|CPU) but got (?:device|backend)|"
         r"Input type \([^)]+\) and weight type \([^)]+\) should be the same|"
+        r"Input type \(torch\.(?:cuda\.\w+\) and bias type \(torch\.(?!cuda\.)|"
+        r"(?!cuda\.)\w+\) and bias type \(torch\.cuda\.)|"
         r"Input, output and indices must be on the current device|arguments are located on different GPUs|"
         r"[Ii]nput and (?:\w+ )?(?:parameter|hidden|weight) tensors are not at the same device|"
         r"Tensor for argument .+ is on (?:cpu|CPU)|Tensor on device (?!meta)\S+ is not on the expected device (?!meta)",

@@ -115,8 +115,10 @@ ROWS = (
         r"Expected query, key, and value to have the same dtype|self and mat2 must have the same dtype|"
         r"Data types for parameters must match when outside of autocast|"
         r"Index put requires the source and destination dtypes match|query and key must have the same dtype|"
-        r"Flash ?Attention(?:-\d)? only supports? (?:fp16|bf16)|Input type \(.*\) and bias type|\"\w+\" "
-        r"not implemented for '(?:Half|BFloat16|Float8)",
+        r"Flash ?Attention(?:-\d)? only supports? (?:fp16|bf16)|"
+        r"Input type \((?:torch\.cuda\.\w+\) and bias type \((?:torch\.cuda\.|(?!torch\.))|"
+        r"torch\.(?!cuda\.)\w+\) and bias type \((?:torch\.(?!cuda\.)|(?!torch\.))|(?!torch\.)[^)]+\) and bias type)|"
+        r"\"\w+\" not implemented for '(?:Half|BFloat16|Float8)",
         ("RuntimeError: expected scalar type Half but found Float",
          "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
          "RuntimeError: FlashAttention only support fp16 and bf16 data type",
