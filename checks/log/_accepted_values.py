@@ -88,7 +88,7 @@ _PRECISIONS = {
     "bfloat16": ("bf16", "bf16-mixed"),
     "float32": ("fp32", "32-true", "no"),
 }
-# What other libraries and people call a value. Others that are like it in letters are other settings of a training.
+# What other libraries and people call a value. Others that are like it in letters are other settings.
 _MEANT = {
     "linear_with_warmup": "linear",
     "linear_warmup": "linear",

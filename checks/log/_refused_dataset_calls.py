@@ -52,7 +52,7 @@ _OF_COLUMNS = (
                  ("dataset = dataset.cast_column('label', ClassLabel(num_classes=N))",
                   "dataset.train_test_split(0.1, stratify_by_column='label')")),
              Fix("Labels that are text: encode all splits with one list of names. class_encode_column() numbers them "
-                 "anew, in the order of their spelling.",
+                 "again, in the order of their spelling.",
                  ("dataset = dataset.cast_column('label', ClassLabel(names=NAMES))",))), of_code=True),
     Refusal("ValueError", r"^Invalid string class label (?P<name>.{1,80})",
             "a row has the label '{name}', which is not among the names of the ClassLabel{at}",
