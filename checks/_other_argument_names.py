@@ -51,8 +51,6 @@ _DTYPES = {
     "fp64": "float64",
     "f16": "float16",
     "f32": "float32",
-    "fp8": "float8_e4m3fn",
-    "float8": "float8_e4m3fn",
 }
 _HOOK = re.compile(r"^(?P<owner>[A-Z]\w*)\.(?P<hook>on_[a-z]+(?:_[a-z]+)*)$")
 # What is made of a dictionary in a call of the script, and which argument of that call has the dictionary.
@@ -61,6 +59,10 @@ _LIGHTNING = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
 _TRL = re.compile(
     r"^trl/(?:\w+/)*(?P<name>sft|dpo|grpo|kto|rloo|reward|ppo|orpo|cpo|bco|gkd|online_dpo)_trainer\.py in "
 )
+_EXPERIMENTAL = "trl/experimental/"
+_KINDS = {"reward": "Reward", "online_dpo": "OnlineDPO"}  # the others are written in capitals
+_OTHER_TRAINERS = _LIGHTNING | {"composer"}  # packages with another class of the name Trainer
+_GENERATES = ("LMHeadModel", "PeftModel", "EncoderDecoderModel", "LanguageModel")
 _BARE = re.compile(r"^[A-Z]\w+Model$")  # LlamaModel, BertModel
 _BUILDER = re.compile(r"^datasets/builder\.py in ")
 
@@ -68,7 +70,7 @@ _BUILDER = re.compile(r"^datasets/builder\.py in ")
 def explain(call: str, name: str, raised: UncaughtException | None) -> Meaning | None:
     """Explain an argument of another name, of a dictionary or of a hook; None if it is not one of these."""
     owner = call.removesuffix(".__init__")
-    if meant := _OTHERS.get((owner, name)):
+    if (meant := _OTHERS.get((owner, name))) and not _of_other_trainer(owner, raised):
         return _other_name(owner, name, meant, raised)
     if owner in _OF_DICTIONARY:
         return _key(_OF_DICTIONARY[owner], name, raised)
@@ -81,6 +83,16 @@ def explain(call: str, name: str, raised: UncaughtException | None) -> Meaning |
     return None
 
 
+def _of_other_trainer(owner: str, raised: UncaughtException | None) -> bool:
+    if (
+        owner != "Trainer"
+        or raised is None
+        or any(frame.startswith(("transformers/", "trl/")) for frame in raised.frames)
+    ):
+        return False
+    return bool(_OTHER_TRAINERS.intersection(raised.packages))
+
+
 def with_the_same_classes(package: str) -> frozenset[str]:
     """Return the packages that contain the same classes as this one, and itself."""
     return _LIGHTNING if package in _LIGHTNING else frozenset({package})
@@ -90,11 +102,11 @@ def explain_attribute(owner: str, name: str, raised: UncaughtException | None) -
     """Explain an object of another class than the one that has this attribute: a bare model, arguments of Trainer."""
     of_trl = next((found for frame in (raised.frames if raised else ()) if (found := _TRL.search(frame))), None)
     if owner in ("TrainingArguments", "Seq2SeqTrainingArguments") and of_trl:
-        return _of_trainer(owner, name, of_trl["name"].upper())
-    if name == "generate" and _BARE.match(owner) and not owner.endswith(("PeftModel", "VisionEncoderDecoderModel")):
+        return _of_trainer(owner, name, of_trl)
+    if name == "generate" and _BARE.match(owner) and not owner.endswith(_GENERATES):
         return Meaning(
-            f"{owner} cannot generate: it has no head that predicts tokens{_at(raised)}",
-            "Base models return hidden states. Encoders such as BERT have no class that generates.",
+            f"{owner} has no generate(): it is probably a base model, without a head that predicts tokens{_at(raised)}",
+            "Base models return hidden states. Encoders such as BERT are not made to generate.",
             (
                 Fix(
                     "Load the class that generates.",
@@ -103,20 +115,29 @@ def explain_attribute(owner: str, name: str, raised: UncaughtException | None) -
                         "AutoModelForSeq2SeqLM.from_pretrained(MODEL)  # T5, BART",
                     ),
                 ),
+                Fix(
+                    "A class of your own, or of a Hub repository: inherit generate(), which transformers 4.50 and "
+                    "newer do not add.",
+                    ("class MyModel(PreTrainedModel, GenerationMixin): ...",),
+                ),
             ),
             complete=True,
         )
     return None
 
 
-def _of_trainer(owner: str, name: str, kind: str) -> Meaning:
+def _of_trainer(owner: str, name: str, of_trl: re.Match[str]) -> Meaning:
+    kind = _KINDS.get(of_trl["name"], of_trl["name"].upper())
+    load = python("from trl import {:name}", f"{kind}Config")
+    if of_trl[0].startswith(_EXPERIMENTAL):
+        load = python("from trl.experimental.{:name} import {:name}", of_trl["name"], f"{kind}Config")
     return Meaning(
         f"{kind}Trainer got {owner}, and needs {kind}Config: it reads {name}, which only that one has",
         f"{kind}Config extends TrainingArguments with the options of {kind}Trainer.",
         (
             Fix(
                 f"Make {kind}Config from the same options.",
-                (python("from trl import {:name}", f"{kind}Config"), python("args = {:name}(...)", f"{kind}Config")),
+                (load, python("args = {:name}(...)", f"{kind}Config")),
             ),
         ),
         complete=True,

@@ -58,7 +58,8 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
         ("trainer.train()", (TRAINER,), "TypeError: can only join an iterable", "Trainer got an empty batch",
          "data_collator"),
         ("trainer.evaluate()", (("transformers/trainer.py", "evaluation_loop", "metrics[x] = 1"),),
-         "TypeError: 'float' object does not support item assignment", "a single value (float) is returned",
+         "TypeError: 'float' object does not support item assignment",
+         "compute_metrics returned a float instead of a dictionary",
          "return {'accuracy'"),
         ("t = SFTTrainer(args=args)", (TRL,), "ValueError: When packing is enabled, `max_length` can't be `None`.",
          "packing needs max_length, and it is None", "max_length=2048"),
@@ -74,9 +75,9 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
         ("out = m.generate(ids)", (GENERATE,), "ValueError: `num_return_sequences` (3) has to be smaller or equal to "
          "`num_beams` (2).", "num_return_sequences (3) is larger than num_beams (2)", "num_beams=4"),
         ("out = m.generate(x)", (("transformers/tokenization_utils_base.py", "__getattr__", "raise AttributeError"),),
-         "AttributeError", "is used as one tensor: it is a dictionary", "model.generate(**inputs"),
+         "AttributeError", "has no such attribute: it is a dictionary", "model.generate(**inputs"),
         ("tok.batch_decode(labels)", (("transformers/tokenization_utils_tokenizers.py", "_decode", "x"),),
-         "OverflowError: can't convert negative int to unsigned", "a negative number is given to the tokenizer",
+         "OverflowError: can't convert negative int to unsigned", "a number that no id can be (negative or too large)",
          "ids != -100"),
         ("m = get_peft_model(m, c)", (("peft/tuners/lora/layer.py", "update_layer", "raise ValueError("),),
          "ValueError: `r` should be a positive integer value but the value passed is 0", "the LoRA rank r is 0",
@@ -84,7 +85,7 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
         ("ds = ds.sort('idx')", (DATASETS,), "ValueError: Column 'idx' not found in the dataset. Please provide a "
          "column selected in: ['text', 'label']", "the dataset has no column 'idx'", "column_names"),
         ("ds = ds.train_test_split(0.1)", (), "AttributeError: 'DatasetDict' object has no attribute "
-         "'train_test_split'", "a DatasetDict has no train_test_split()", "dataset['train']"),
+         "'train_test_split'", "a DatasetDict has no train_test_split (fit.py", "dataset['train']"),
         ("save_file(state, p)", (("safetensors/torch.py", "_flatten", "raise ValueError("),), "ValueError: Key `model` "
          "is invalid, expected torch.Tensor but received <class 'collections.OrderedDict'>",
          "safetensors saves tensors only, and 'model' is a collections.OrderedDict", "torch.save"),

@@ -95,7 +95,7 @@ UNEXPECTED = "TypeError: {}() got an unexpected keyword argument '{}'"
         ((), "AttributeError: module 'torch' has no attribute 'bf16'",
          "'bf16' is not the name of a dtype of torch: it is called bfloat16", "upgrade"),
         ((), "AttributeError: module 'torch' has no attribute 'uint7'", "torch has no uint7", "the name of a dtype"),
-        ((), "AttributeError: 'BertModel' object has no attribute 'generate'", "BertModel cannot generate", "pip"),
+        ((), "AttributeError: 'BertModel' object has no attribute 'generate'", "BertModel has no generate()", "pip"),
         ((("trl/trainer/dpo_trainer.py", "__init__", "kw = args.model_init_kwargs"),),
          "AttributeError: 'TrainingArguments' object has no attribute 'model_init_kwargs'",
          "DPOTrainer got TrainingArguments, and needs DPOConfig", "pip"),

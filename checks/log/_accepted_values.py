@@ -88,6 +88,20 @@ _PRECISIONS = {
     "bfloat16": ("bf16", "bf16-mixed"),
     "float32": ("fp32", "32-true", "no"),
 }
+# What other libraries and people call a value. Others that are like it in letters are other settings.
+_MEANT = {
+    "linear_with_warmup": "linear",
+    "linear_warmup": "linear",
+    "cosine_with_warmup": "cosine",
+    "cosine_warmup": "cosine",
+    "cosine_annealing": "cosine",
+    "wsd": "warmup_stable_decay",
+    "plateau": "reduce_lr_on_plateau",
+    "adam": "adamw_torch",
+    "adamw": "adamw_torch",
+    "adamw_hf": "adamw_torch",
+    "causal": "causal_lm",
+}
 # Enumerations that do not print their values.
 _VALUES = {
     "Invalid `dtype` passed to the config": "auto float32 float16 bfloat16",
@@ -99,18 +113,23 @@ _VALUES = {
     "framework": "pt np tf flax mlx",
 }
 _TRAINER = frozenset({"SchedulerType", "OptimizerNames", "IntervalStrategy", "SaveStrategy"})
-_WORDS = re.compile(r"'([^']{1,60})'|\"([^\"]{1,60})\"|`([^`]{1,60})`|(?<![\w'\"`])([A-Za-z0-9_][\w.|+-]*)(?![\w'\"`])")
+_WORDS = re.compile(
+    r"'([^']{1,60})'|\"([^\"]{1,60})\"|`([^`]{1,60})`|(?<![\w'\"`])([A-Za-z0-9_][\w.:|+-]*)(?![\w'\"`])"
+)
 _NO_VALUES = re.compile(
     r"(?:and|or|one|of|the|an?|please|select|must|should|be|choose|from|between|supported|values?|are|allowed|available|"
-    r"valid|names|in|types?|following|either|string|example|choices|tasks?|keys|only|it|is)[.:]?$",
+    r"valid|names|in|types?|expected|following|either|string|example|choices|tasks?|keys|only|it|is)[.:]?$",
     re.IGNORECASE,
 )
 _LISTED = re.compile(r"['\"`\[({]|: |, | (?:and|or) ")
 # Names of data, and packages of tables: what they lack is a column, not a value that they do not accept.
 _OF_DATA = re.compile(r"col|key|field|name|label|feature|path|file|split|text", re.IGNORECASE)
-_TABLES = frozenset({"pandas", "datasets", "numpy", "polars", "pyarrow", "torch"})
+_TABLES = re.compile(
+    "pandas|datasets|numpy|polars|pyarrow|torch|seaborn|plotly|xarray|geopandas|dask|scanpy|anndata|sklearn|h5py"
+)
 _MOST = 8  # accepted values that are shown
-_LIKE = 0.6  # of difflib
+_LIKE = 0.85  # of difflib: misspelled, not another word
+_NUMBER = re.compile(r"-?[\d.]+(?:e-?\d+)?")  # has a range, not a spelling
 _CLOSE_BY = r"(?P<setting>[A-Za-z_]\w*)['\"]? ?[=:] ?\[?['\"]{}['\"]"
 
 
@@ -127,7 +146,7 @@ def _in_words(text: str, one: UncaughtException) -> Meaning | None:
     if not package:  # the script's own words can mean anything
         return None
     for pattern in _SAID:
-        if found := pattern.search(text):
+        if (found := pattern.search(text)) and not _NUMBER.fullmatch(found["value"]):
             groups = found.groupdict()
             what = (groups.get("what") or "").strip("`' ")
             said = groups.get("accepted")
@@ -142,7 +161,7 @@ def _key_of_table(one: UncaughtException) -> Meaning | None:
     """Explain a KeyError in a package's table of names, if the script's own call passes that name as an option."""
     key = one.message.strip("'\"")
     package = one.packages[-1] if one.packages else ""
-    if not package or package in _TABLES or not re.fullmatch(r"[\w-]{2,40}", key):
+    if not package or _TABLES.fullmatch(package) or not re.fullmatch(r"[\w-]{2,40}", key):
         return None
     found = re.search(_CLOSE_BY.format(re.escape(key)), one.own_code or "", re.IGNORECASE)
     return _meaning(key, found["setting"], [], "", one) if found and not _OF_DATA.search(found["setting"]) else None
@@ -164,7 +183,7 @@ def _accepted(text: str) -> list[str]:
     for groups in _WORDS.findall(text[:2000]):
         plain = groups[3]
         word = next(filter(None, groups)).rstrip(".")
-        if (plain and (quoted or _NO_VALUES.match(plain))) or "=" in word or " " in word:
+        if (plain and (quoted or plain.endswith(":") or _NO_VALUES.match(plain))) or "=" in word or " " in word:
             continue
         found.append(word)
     return list(dict.fromkeys(found))
@@ -174,6 +193,8 @@ def _nearest(value: str, accepted: dict[str, str]) -> str:
     """Return the accepted value that was probably meant; "" if none is like it. Keys are in lower case."""
     if re.fullmatch(r"(?:fp|bf|float|bfloat|int|f)\d+", value):
         return next((accepted[one] for one in _PRECISIONS.get(value, ()) if one in accepted), "")
+    if value in _MEANT:
+        return accepted.get(_MEANT[value], "")
     near = difflib.get_close_matches(value, accepted, 1, _LIKE)
     return accepted[near[0]] if near else ""
 
@@ -185,8 +206,8 @@ def _meaning(value: str, setting: str, accepted: list[str], what: str, one: Unca
     at = f" ({one.place})" if one.place else ""
     guess = f": probably {like} is meant" if like else ""
     shown = [like, *(word for word in accepted if word != like)] if like else accepted
-    rest = len(shown) - _MOST
-    some = f"{', '.join(shown[:_MOST])} and {rest} more" if rest > 1 else listed(shown)
+    # A long message is cut: the number of the others is not known.
+    some = f"{', '.join(shown[:_MOST])} and others" if len(shown) > _MOST + 1 else listed(shown)
     accepts = f"It accepts {some}. " if shown else ""
     other = " Names change between releases: an older one is a reason, too." if what in _TRAINER else ""
     single = " " not in setting and re.fullmatch(r"\w+", setting) is not None
@@ -198,7 +219,7 @@ def _meaning(value: str, setting: str, accepted: list[str], what: str, one: Unca
             Fix(f"Use {like}." if like else f"Use a value that {package} accepts.", (use,) if use else ()),
             Fix(
                 "If the script does not set it, look for it in config files and options.",
-                (shell("grep -rnw --include='*.py' --include='*.y*ml' --include='*.json' {} .", value),),
+                (shell("grep -rnwF --include='*.py' --include='*.y*ml' --include='*.json' -e {} .", value),),
             ),
         ),
     )

@@ -17,6 +17,11 @@ _SHAPES = re.compile(
     r"size mismatch for (?P<name>[^\s:]+): copying a param with shape torch\.Size\(\[(?P<classes>\d+)(?P<rest>[\d, ]*)"
     r"\]\) from checkpoint, the shape in current model is torch\.Size\(\[(?P<other>\d+)(?P<others>[\d, ]*)\]\)"
 )
+# Embeddings of tokens, not of positions or of parts of an image: these differ with another resolution, too.
+_OF_TOKENS = re.compile(
+    r"embed_tokens|word_embeddings?\b|tok_embeddings|\bwte\b|lm_head|embed_in|embed_out|shared\.weight"
+)
+_WIDTH = re.compile(r", \d+")
 _NO_HEAD = re.compile(r"lm_head|lora_|embed|vocab")
 
 
@@ -54,8 +59,10 @@ def of_classes(groups: Mapping[str, str], raised: UncaughtException | None) -> M
 def of_width(raised: UncaughtException | None) -> Meaning | None:
     """Explain an embedding or head of the same vocabulary, but of another width: another size of the model."""
     for found in _SHAPES.finditer(f"{raised.message}\n{raised.more or ''}") if raised else ():
-        named = re.search(r"embed|wte|lm_head", found["name"]) and not re.search(r"lora_", found["name"])
-        if not named or found["classes"] != found["other"] or found["rest"] == found["others"]:
+        named = _OF_TOKENS.search(found["name"]) and "lora_" not in found["name"]
+        if not named or not (_WIDTH.fullmatch(found["rest"]) and _WIDTH.fullmatch(found["others"])):
+            continue
+        if found["classes"] != found["other"] or found["rest"] == found["others"]:
             continue
         ours, theirs = found["others"].strip(", "), found["rest"].strip(", ")
         return Meaning(

@@ -19,6 +19,7 @@ _METRICS = re.compile(
     r"(?P<names>\[[^\]]+\])"
 )
 _NAME = re.compile(r"'([^']{1,80})'")
+_SEVERAL = " With several evaluation sets the name has the set's name: eval_NAME_loss."
 _SPEED = re.compile(r"_runtime$|_per_second$|^epoch$|_preparation_time$|_compilation_time$")
 # fmt: off
 UPLOAD = Case(
@@ -100,7 +101,7 @@ ONE_CLASS_PER_SAMPLE = Case(
     "class: then they must be floating point numbers, which makes the loss a multi-label one.",
     (Fix("Several classes per sample: give the labels as floats, and say so in the config.",
          ("from_pretrained(MODEL, num_labels=3, problem_type='multi_label_classification')",
-          "dataset.map(lambda x: {{'labels': [float(one) for one in x['labels']]}})")),
+          "dataset = dataset.cast_column('labels', datasets.Sequence(datasets.Value('float32')))")),
      Fix("One class per sample: give one whole number each.", ("print(batch['labels'].shape, "
              "batch['input_ids'].shape)",)),
      Fix("If a class per token is wanted, the model is another one.",
@@ -144,14 +145,15 @@ def best_metric(groups: Mapping[str, str], raised: UncaughtException | None) -> 
         return None
     wanted, names = found["wanted"], [name for name in _NAME.findall(found["names"]) if not _SPEED.search(name)]
     has = listed(names) if names else "none of its own"
-    lost = "" if "eval_loss" in names else " eval_loss is missing, so that the evaluation's batches have no labels."
+    losses = [name for name in names if name.endswith("loss")]
+    lost = "" if losses else " eval_loss is missing, too: probably the evaluation's batches have no labels."
+    only = " The best checkpoint can only be chosen by one of these." if names else ""
+    several = "" if "eval_loss" in names or not losses else _SEVERAL
     return Meaning(
         f"metric_for_best_model needs {wanted}, and the evaluation has {has}",
-        "Trainer puts eval_ before the names that compute_metrics returns. The best checkpoint can only be chosen by "
-        "one "
-        f"of these.{lost}",
+        f"Trainer puts eval_ before the names that compute_metrics returns.{only}{lost}{several}",
         (
-            Fix("Choose one that there is.", (_choose(names),)),
+            *((Fix("Choose one that there is.", (_choose(names),)),) if names else ()),
             Fix(
                 "Or return it from compute_metrics, under the name without eval_.",
                 (python("return {{'{:id}': value}}", wanted.removeprefix("eval_")),),

@@ -18,7 +18,9 @@ from ._own_objects import Meaning
 
 _MEMBER = re.compile(r"\b(?P<of>self(?:\.\w+)+(?:\[\w+\])?)\(")
 _OF_LAYER = re.compile(r"torch/nn/modules/(?!module\.py)\w+\.py in forward$")
-_ARTICLE = re.compile(r"\ba (?=(?:int|object|items|enumerate|iterator|array|ellipsis|exception)\b)")
+_ARTICLE = re.compile(
+    r"\ba (?=(?:int|object|items|enumerate|iterator|array|ellipsis|exception|IterableDataset(?:Dict)?)\b)"
+)
 _CUT = " ... "  # what a log's reader has left out of a long message
 
 
@@ -47,6 +49,8 @@ class Refusal:
     own: bool = False  # only if the script's own line raised it: a package's line can have another reason
     line: str = ""  # what the script's own line has; its groups are the template's, too
     look: Look | None = None
+    raised_in: str = ""  # only if this matches the deepest frame
+    code: str = ""  # only if the line that raised it, in a package, has this
 
     def read(self, one: UncaughtException, text: str) -> Meaning | None:
         """Return what an exception means; None if it is another one."""
@@ -54,6 +58,10 @@ class Refusal:
         if (types and short_name(one.type) not in types) or (self.own and one.packages[-1:] != ("",)):
             return None
         if self.within and not any(re.search(self.within, frame) for frame in one.frames):
+            return None
+        if self.raised_in and not re.search(self.raised_in, (one.frames or ("",))[-1]):
+            return None
+        if self.code and not re.search(self.code, one.code or ""):
             return None
         if not (found := re.search(self.pattern, text)):
             return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from mgpu.check import Fix
 
+from ._refusal import Refusal
 from ._refused_by_layers import alike
 
 # fmt: off
@@ -95,5 +96,17 @@ _STATES = alike(
     (r"Expected state_dict to be dict-like, got <class '(?P<got>[\w.]+)'>",
      "load_state_dict() gets a {got} instead of the weights{at}"),
 )
-OF_MODULES = (*_MEMBERS, *_OPTIONS, *_PLACES, *_SIZES, *_STATES)
+# Of a layer in a model of transformers: there the number is the tokenizer's.
+_VOCABULARY = (
+    Refusal("AssertionError", r"^Padding_idx must be within num_embeddings",
+            "the id of the padding token is not below the size of the vocabulary{at}",
+            "A token was added to the tokenizer and its id written to the config (pad_token_id), while vocab_size is "
+            "still the old one.",
+            (Fix("Compare them. Load first, then resize, then set the id.",
+                 ("print(config.pad_token_id, config.vocab_size, len(tokenizer))",
+                  "model.resize_token_embeddings(len(tokenizer)); model.config.pad_token_id = "
+                  "tokenizer.pad_token_id")),),
+            of_code=True, within=r"^transformers/models/"),
+)
+OF_MODULES = (*_MEMBERS, *_VOCABULARY, *_OPTIONS, *_PLACES, *_SIZES, *_STATES)
 # fmt: on

@@ -16,8 +16,8 @@ _OF_COLUMNS = (
             r"Original column name (?P<third>\S+) not in the dataset\. Current columns in the dataset: "
             r"(?P<thirds>\[[^\]]{1,200}\])",
             "the dataset has no column '{name}{other}{third}'{at}",
-            "It has other columns {columns}{others}{thirds}: another data set or split, or a step before renamed or "
-            "removed it. A number as text ('0') is read as the name of a column, not as a row.",
+            "The data is another set or split, or a step before renamed or removed the column. "
+            "{columns}{others}{thirds}",
             (_COLUMNS, Fix("Use a name that it has, or rename one.",
                            ("dataset = dataset.rename_column('sentence', 'text')",))), of_code=True),
     Refusal("ValueError", r"New column name (?P<name>\S+) already in the dataset.*Current columns in the dataset: "
@@ -48,13 +48,19 @@ _OF_COLUMNS = (
             "the split should keep the shares of the classes, but the column {name} has no classes (it is a "
             "{kind}){at}",
             "stratify_by_column needs a column of the type ClassLabel.",
-            (Fix("Convert it first.", ("dataset = dataset.class_encode_column('label')",
-                                       "dataset.train_test_split(0.1, stratify_by_column='label')")),), of_code=True),
+            (Fix("Convert it first. Labels that are whole numbers keep them this way.",
+                 ("dataset = dataset.cast_column('label', ClassLabel(num_classes=N))",
+                  "dataset.train_test_split(0.1, stratify_by_column='label')")),
+             Fix("Labels that are text: encode all splits with one list of names. class_encode_column() numbers them "
+                 "again, in the order of their spelling.",
+                 ("dataset = dataset.cast_column('label', ClassLabel(names=NAMES))",))), of_code=True),
     Refusal("ValueError", r"^Invalid string class label (?P<name>.{1,80})",
             "a row has the label '{name}', which is not among the names of the ClassLabel{at}",
             "The list of names was made for another part of the data, or the spelling differs.",
-            (Fix("Make the names from the data.", ("names = sorted(set(dataset['label']))",
-                                                   "dataset.cast_column('label', ClassLabel(names=names))")),)),
+            (Fix("Correct the spelling, or add the name at the end of the list, so that the numbers of the others "
+                 "stay. Use one list for all splits.",
+                 ("print(dataset.filter(lambda x: x['label'] not in NAMES)['label'][:20])",
+                  "dataset.cast_column('label', ClassLabel(names=NAMES))")),)),
     Refusal("ValueError", r"Class label (?P<got>-?\d+) (?:greater than|less than) configured num_classes "
             r"(?P<classes>-?\d+)",
             "a row has the label {got}, and the ClassLabel has {classes} classes{at}",
@@ -98,7 +104,7 @@ _OF_ROWS = (
     Refusal("AttributeError", r"'(?P<owner>IterableDataset|DatasetDict|IterableDatasetDict)' object has no attribute "
             r"'(?P<name>select|train_test_split|sort|unique|to_pandas|num_rows|features|"
             r"select_columns|add_item|save_to_disk|train)'",
-            "a {owner} has no {name}(){at}",
+            "a {owner} has no {name}{at}",
             "A DatasetDict holds the splits, each of which is a dataset. A stream (streaming=True, "
             "to_iterable_dataset) can only be read in order.",
             (Fix("Of a dictionary, take a split.", ("dataset['train'].train_test_split(test_size=0.05)",)),
@@ -111,7 +117,7 @@ _OF_ROWS = (
             "the folder {path} does not exist{at}",
             "load_from_disk() takes the folder that save_to_disk() wrote. A relative path starts at the folder in "
             "which the ranks run, and other nodes may not have it.",
-            (Fix("Check it on every node.", ("pwd; ls -la FOLDER",)),), of_code=True),
+            (Fix("Check it on every node.", ("pwd; ls -la FOLDER",)),), of_code=True, within=r"^datasets/"),
     Refusal("AttributeError", r"'list' object has no attribute "
             r"'(?P<name>lower|upper|split|strip|replace|startswith|endswith|"
             r"encode|format|find|title|casefold)'",
@@ -141,17 +147,26 @@ _OF_TYPES = (
             (Fix("Give every row the same type, or state the type as text.",
                  ("dataset.map(function, features=features)", "Features({'label': Value('string')})")),)),
     Refusal("ArrowInvalid ArrowTypeError", r"Could not convert (?P<got>.{1,80}?) with type (?P<given>[\w.]+): "
-            r"(?:tried to "
-            r"convert to|was not a sequence|was expecting a|did not recognize)(?P<kind> \w+)?",
+            r"(?:tried to convert to|was not a sequence|was expecting a)",
             "a column has values of different types: {got} is a {given}{at}",
-            "All rows of a column have one type{kind}, which the first ones decide. Objects of Python's own classes "
-            "have none.",
-            (Fix("Convert the column before.", ("df['label'] = df['label'].astype(str)",
-                                                "[{**row, 'label': str(row['label'])} for row in rows]")),)),
-    Refusal("ArrowInvalid", r"cannot mix (?P<one>[\w-]+) and (?P<other>[\w-]+)[\w, -]*values",
-            "a column mixes {one} and {other} values{at}", "A field is a list in some rows and a single value in "
-                                                           "others.",
+            "All rows of a column have one type, which the first ones decide.",
+            (Fix("Find the rows with another type, and correct them or convert the column.",
+                 ("print(df[df['label'].map(type) != int])",
+                  "df['label'] = pd.to_numeric(df['label'])  # fails at a value that is no number")),)),
+    Refusal("ArrowInvalid ArrowTypeError", r"Could not convert (?P<got>.{1,80}?) with type (?P<given>[\w.]+): "
+            r"did not recognize",
+            "a column has an object of the class {given}, for which PyArrow has no type{at}",
+            "PyArrow stores numbers, texts, bytes, lists and dictionaries. Images need the feature Image.",
+            (Fix("Convert the objects.", ("dataset.cast_column('image', Image())", "array.tolist()")),), of_code=True),
+    Refusal("ArrowInvalid", r"cannot mix (?P<one>list) and (?P<other>[\w-]+)[\w, -]*values",
+            "a column mixes {one} and {other} values{at}",
+            "A field is a list in some rows and a single value in others.",
             (Fix("Make a list of each.", ("value if isinstance(value, list) else [value]",)),)),
+    Refusal("ArrowInvalid", r"cannot mix struct and (?P<other>[\w-]+)[\w, -]*values",
+            "a column mixes dictionaries and other values{at}",
+            "A field is a dictionary in some rows and a single value in others.",
+            (Fix("Give every row a dictionary with the same keys.",
+                 ("value if isinstance(value, dict) else {'text': value}",)),)),
     Refusal("RuntimeError", r"^[Cc]ould not infer dtype of (?P<kind>NoneType|\w+)",
             "a tensor is made of a {kind}{at}",
             "NoneType: a row has no value in that column (null). Otherwise, an object is no number: a picture, a "

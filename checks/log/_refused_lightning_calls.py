@@ -48,11 +48,10 @@ OF_LIGHTNING = (
                   "self.log('val_loss', loss)  # in validation_step")),), of_code=True),
     Refusal("ValueError", r"ckpt_path=\"best\"[^`]*` is set but `ModelCheckpoint` is not configured|"
             r"ckpt_path=\"best\"\)` is set but there is no",
-            "ckpt_path='best' is asked for, but no checkpoint was kept by a metric{at}",
-            "The ModelCheckpoint has no monitor, or fit() did not run in this process.",
-            (Fix("Give it a metric, or name a file.",
-                 ("ModelCheckpoint(monitor='val_loss')", "trainer.test(model, loader, ckpt_path='PATH.ckpt')")),),
-            of_code=True),
+            "ckpt_path='best' is asked for, but no checkpoint was written in this process{at}",
+            "fit() did not run here or ended before the first checkpoint, save_top_k is 0, or there is no "
+            "ModelCheckpoint.",
+            (Fix("Name a file.", ("trainer.test(model, loader, ckpt_path='PATH.ckpt')",)),), of_code=True),
     Refusal("FileNotFoundError", r"Checkpoint file not found: (?P<path>\S+)|Checkpoint at (?P<name>\S+) not found",
             "the checkpoint {path}{name} does not exist{at}",
             "A relative path starts at the folder in which the ranks run. The run that should have written it ended "
@@ -68,18 +67,25 @@ OF_LIGHTNING = (
             "1.0 means all batches and 1 means one batch. Above 1, only whole numbers are accepted.",
             (Fix("Write a share or a whole number.", ("Trainer(limit_train_batches=0.5, limit_val_batches=10)",)),),
             of_code=True),
-    Refusal("MisconfigurationException", r"`?(?P<name>max_epochs|max_steps|fast_dev_run|check_val_every_n_epoch)`?[ =]"
-            r"(?:must be a non-negative integer or -1.*You passed in )?(?P<got>-?\d+)(?: is not a valid)?",
+    Refusal("MisconfigurationException", r"`?(?P<name>max_epochs|max_steps)`? must be a non-negative integer or "
+            r"-1.{0,40}You passed in (?P<got>-?\d+)",
             "{name} is {got}, which Lightning does not accept{at}",
-            "It was probably computed. -1 means without a limit for max_epochs and max_steps.",
+            "It was probably computed. -1 means without a limit.",
             (Fix("Print it, and use a positive number or -1.", ("Trainer(max_epochs=10)",)),), of_code=True),
+    Refusal("MisconfigurationException", r"^(?P<name>fast_dev_run)=(?P<got>-?\d+) is not a valid",
+            "{name} is {got}, which Lightning does not accept{at}",
+            "It is the number of batches of a test run, or True for one.",
+            (Fix("Use 0 or a positive number.", ("Trainer(fast_dev_run=1)",)),), of_code=True),
     Refusal("MisconfigurationException TypeError", r"`Trainer\(devices=(?P<got>\S+?)\)` value is not a valid input "
-            r"using|"
-            r"`devices` selected with `\w+` should be an int",
+            r"using",
             "devices is {got}, which is not a number of devices above 0{at}",
             "It takes a number, -1 or 'auto', or for GPUs a list of their numbers. 0 no longer means the CPU.",
             (Fix("Name both.", ("Trainer(accelerator='gpu', devices=2)", "Trainer(accelerator='cpu', devices=1)")),),
             of_code=True),
+    Refusal("MisconfigurationException TypeError", r"`devices` selected with `CPUAccelerator` should be an int",
+            "devices of the CPU is not a whole number above 0{at}",
+            "It is the number of processes. A list of numbers, or 0, is for GPUs only.",
+            (Fix("Give a number.", ("Trainer(accelerator='cpu', devices=1)",)),), of_code=True),
     Refusal("MisconfigurationException", r"returns a dict, the 'loss' key needs to be present",
             "training_step returns a dictionary without a loss{at}",
             "Lightning calls backward() on result['loss'].",

@@ -8,17 +8,29 @@ from ._refusal import Refusal
 
 # fmt: off
 _PRINT_IDS = Fix("Print what is given.", ("print(type(ids), getattr(ids, 'dtype', None), ids)",))
+_ADD_TOKENS = Fix("Add it as a token without a role, and resize the model. add_special_tokens() with a list replaces "
+                  "the list that is there.",
+                  ("tokenizer.add_tokens(['<sp>'], special_tokens=True)",
+                   "if len(tokenizer) > model.get_input_embeddings().num_embeddings: "
+                   "model.resize_token_embeddings(len(tokenizer))"))
+_OVERLAP = ("Long texts are cut into pieces that overlap by stride tokens. Special tokens count to a piece's length.",
+            (Fix("Use a smaller overlap, or longer pieces.",
+                 ("tokenizer(text, truncation=True, max_length=384, stride=128, return_overflowing_tokens=True)",)),))
+_NO_BATCH = ("Ids have the shape (batch, length), images (batch, channels, height, width). One sample without its "
+             "batch dimension has one less: tokenizer(text) without return_tensors, or an item of a dataset.")
+_ADD_BATCH = Fix("Add the batch dimension.", ("tokenizer(text, return_tensors='pt')", "input_ids.unsqueeze(0)",
+                                              "print(input_ids.shape)"))
 _OF_TOKENIZERS = (
     Refusal("OverflowError TypeError", r"^number too small to fit in target type|^can't convert negative "
             r"(?:value|int) to "
             r"unsigned( int)?|^out of range integral type conversion attempted|^argument 'ids': .{1,60}negative",
-            "a negative number is given to the tokenizer{at}",
+            "a number that no id can be (negative or too large) is given to the tokenizer{at}",
             "Probably ids to decode that contain -100: the label of ignored tokens, which Trainer also uses to pad "
             "predictions. It is no token. In a call of the tokenizer it is max_length.",
             (Fix("Replace it before decoding.",
                  ("ids = np.where(ids != -100, ids, tokenizer.pad_token_id)",
                   "tokenizer.batch_decode(ids, skip_special_tokens=True)")),),
-            within=r"^transformers/|^tokenizers/"),
+            raised_in=r"^transformers/(?:tokenization|models/\S*/tokenization)|^tokenizers/"),
     Refusal("AttributeError", r"'\w+' object has no attribute 'vllm_engine'",
             "the trainer wants to generate with vLLM inside the model, and the model has no engine{at}",
             "Unsloth's GRPO takes the engine that from_pretrained() made with fast_inference=True. The model was "
@@ -31,8 +43,7 @@ _OF_TOKENIZERS = (
             "Probably max_length=tokenizer.model_max_length: without a limit in its files, it is 10**30.",
             (Fix("Set a length.", ("print(tokenizer.model_max_length)",
                                    "tokenizer(text, truncation=True, padding='max_length', max_length=1024)")),),
-            of_code=True,
-            within=r"^transformers/|^tokenizers/"),
+            of_code=True, raised_in=r"^transformers/(?:tokenization|models/\S*/tokenization)|^tokenizers/"),
     Refusal("TypeError", r"^'(?P<kind>list|float|str)' object cannot be interpreted as an integer$|"
             r"^argument 'ids': '(?P<other>\w+)' object cannot be interpreted as an integer",
             "an id is not a whole number but a {kind}{other}{at}",
@@ -68,37 +79,36 @@ _OF_TOKENIZERS = (
             (Fix("Keep one.", ("tokenizer.apply_chat_template(messages, add_generation_prompt=True)",
                                "tokenizer.apply_chat_template(messages, "
                                "continue_final_message=True)")),), of_code=True),
+    Refusal("TemplateSyntaxError", r"unknown tag 'generation'",
+            "the chat template has {{% generation %}}, which is not rendered here{at}",
+            "It marks the assistant's tokens. apply_chat_template() of newer transformers knows it; older ones, and "
+            "programs that render templates with plain Jinja, do not.",
+            (Fix("Update transformers, or use a template without the tag here.",
+                 ("pip install --upgrade transformers",)),), of_code=True),
     Refusal("TemplateSyntaxError TemplateAssertionError", r"^(?P<what>.+)",
             "the chat template is not valid Jinja: {what}{at}",
             "The text in tokenizer.chat_template, or in the file chat_template.jinja, has a mistake. In Python, braces "
             "of an f-string change {{{{ }}}} to {{ }}.",
             (Fix("Print it, and compare with the template of the base model.", ("print(tokenizer.chat_template)",)),),
             of_code=True,
-            within=r"^jinja2/|^transformers/|chat_template"),
-    Refusal("", r"`stride` must be strictly less than `max_len=(?P<length>\d+)`|stride .{0,40}less than max_len",
-            "stride is not smaller than the length of a piece ({length} tokens){at}",
-            "Long texts are cut into pieces that overlap by stride tokens. Special tokens count to a piece's length.",
-            (Fix("Use a smaller overlap, or longer pieces.",
-                 ("tokenizer(text, truncation=True, max_length=384, stride=128, return_overflowing_tokens=True)",)),),
-            of_code=True),
+            within=r"^transformers/|chat_template"),
+    Refusal("", r"`stride` must be strictly less than `max_len=(?P<length>\d+)`|"
+            r"stride set to \d+, which is greater than or equal to its effective max length of (?P<size>\d+)",
+            "stride is not smaller than the length of a piece ({length}{size} tokens){at}", *_OVERLAP, of_code=True),
+    Refusal("", r"stride .{0,40}(?:less than|<) max_len",
+            "stride is not smaller than the length of a piece{at}", *_OVERLAP, of_code=True),
     Refusal("ValueError", r"^Key (?P<name>\w{1,60}) is not a valid special token",
             "{name} is not a kind of special token{at}",
             "add_special_tokens() knows a few kinds: bos, eos, unk, sep, pad, cls and mask, and a list of others.",
-            (Fix("Put it into that list, or add it as an ordinary token.",
-                 ("tokenizer.add_special_tokens({'additional_special_tokens': ['<sp>']})",
-                  "tokenizer.add_special_tokens({'extra_special_tokens': ['<sp>']})  # transformers 5",
-                  "tokenizer.add_tokens(['<sp>'], special_tokens=True)")),), of_code=True),
+            (_ADD_TOKENS,), of_code=True),
     Refusal("ValueError", r"batch length of `text`: (?P<one>\d+) does not match batch length of `text_pair`: "
             r"(?P<two>\d+)",
             "{one} texts are to be paired with {two}{at}", "The two lists of a call belong together, one by one.",
             (Fix("Print both lengths.", ("print(len(questions), len(contexts))",)),)),
     Refusal("ValueError", r"^dictionary update sequence element #0 has length \d+; 2 is required",
             "a list is given where a dictionary is expected{at}",
-            "add_special_tokens() takes a dictionary from the role to the token. New tokens without a role go to "
-            "add_tokens().",
-            (Fix("Name the role.", ("tokenizer.add_special_tokens({'additional_special_tokens': ['<sp>']})",
-                                    "tokenizer.add_tokens(['<sp>'], special_tokens=True)")),), of_code=True,
-            within=r"^transformers/"),
+            "Probably add_special_tokens(): it takes a dictionary from the role to the token. New tokens without a "
+            "role go to add_tokens().", (_ADD_TOKENS,), of_code=True, raised_in=r"^transformers/tokenization"),
 )
 _CLASSES = Fix("Load the class with the head that generates.", ("AutoModelForCausalLM.from_pretrained(MODEL)",
                                                                "AutoModelForSeq2SeqLM.from_pretrained(MODEL)  # T5, "
@@ -128,7 +138,8 @@ _OF_GENERATION = (
             r"(?:greater than 0|a strictly positive integer|positive),? (?:but is|got) (?P<got>-?\S+?)\.?$",
             "{name} is {got}, and must be above 0{at}",
             "It was probably computed: a length minus the length of the prompt. To turn top_k off, use 0 or None.",
-            (Fix("Print it, and use at least 1.", ("max_new_tokens = max(1, limit - input_ids.shape[1])",)),)),
+            (Fix("Print it. If the prompt is longer than the limit, cut the prompt.",
+                 ("print(limit, input_ids.shape)", "tokenizer(text, truncation=True, max_length=1024)")),)),
     Refusal("ValueError", r"`temperature` \(=(?P<got>.{1,20}?)\) has to be a strictly positive float",
             "temperature is {got}, and must be a number above 0{at}",
             "0 asks for the most probable token: that is greedy search. A value that looks right is a text, or a whole "
@@ -177,29 +188,31 @@ _OF_GENERATION = (
     Refusal("AttributeError", r"'tuple' object has no attribute 'get_seq_length'",
             "past_key_values is a tuple, which this transformers no longer accepts{at}",
             "Newer releases keep keys and values in Cache objects, and convert no tuples any more.",
-            (Fix("Make an object, or let the model make it.",
+            (Fix("If PEFT makes the tuple (prefix tuning), update it.", ("pip install --upgrade peft",)),
+             Fix("Make an object, or let the model make it.",
                  ("from transformers import DynamicCache", "model(..., "
                                                            "past_key_values=DynamicCache(config=model.config))")),
              Fix("Or use the transformers of the code.", ("pip install 'transformers<5'",))), of_code=True),
-    Refusal("AttributeError", r"'(?P<kind>str|list)' object has no attribute 'shape'",
+    Refusal("AttributeError", r"'(?P<kind>str|list)' object has no attribute '(?:shape|size)'",
             "a {kind} is given where a tensor is expected{at}",
-            "generate() and forward() take ids as a tensor of the shape (batch, length), not a text or lists.",
+            "generate() and forward() take the input as a tensor of the shape (batch, length), not a text or lists.",
             (Fix("Tokenize to tensors.", ("inputs = tokenizer(text, return_tensors='pt').to(model.device)",
                                           "model.generate(**inputs, max_new_tokens=64)")),), of_code=True,
-            within=r"^transformers/(?:generation|models)"),
+            raised_in=r"^transformers/(?:generation/|models/\S*/modeling_)"),
     Refusal("AttributeError", r"^$",
-            "what the tokenizer returned is used as one tensor: it is a dictionary of several{at}",
-            "model(inputs) and generate(inputs) pass it as input_ids. Its parts are passed with two stars.",
-            (Fix("Unpack it.", ("model.generate(**inputs, max_new_tokens=64)", "model(**inputs)",
-                                "inputs['input_ids']")),), of_code=True,
+            "what the tokenizer returned has no such attribute: it is a dictionary{at}",
+            "If the line names a key (inputs.token_type_ids), this tokenizer does not make it. If a model gets the "
+            "whole (model(inputs), generate(inputs)), it is used as input_ids: pass it with two stars.",
+            (Fix("Look at its keys, or unpack it.", ("print(inputs.keys())", "model(**inputs)",
+                                                     "model.generate(**inputs, max_new_tokens=64)")),), of_code=True,
             within=r"^transformers/tokenization_utils_base\.py in __getattr__$"),
     Refusal("ValueError", r"^not enough values to unpack \(expected (?P<wanted>[2-4]), got (?P<got>[1-3])\)",
-            "the model got a tensor with {got} dimensions, and expects {wanted}{at}",
-            "Ids have the shape (batch, length), images (batch, channels, height, width). One sample without its batch "
-            "dimension has one less: tokenizer(text) without return_tensors, or an item of a dataset.",
-            (Fix("Add the batch dimension.", ("tokenizer(text, return_tensors='pt')", "input_ids.unsqueeze(0)",
-                                              "print(input_ids.shape)")),), of_code=True,
-            within=r"^transformers/models/\S+ in forward$"),
+            "the model got a tensor with {got} dimensions, and expects {wanted}{at}", _NO_BATCH, (_ADD_BATCH,),
+            of_code=True, within=r"^transformers/models/\S+ in forward$", code=r"\.shape|\.size\(|input_shape"),
+    Refusal("ValueError", r"^not enough values to unpack \(expected (?P<wanted>[2-4]), got (?P<got>[1-3])\)",
+            "the model unpacks {wanted} values and gets {got}: probably a tensor without its batch dimension{at}",
+            f"{_NO_BATCH} If the line calls a layer, its result has another form: code or a patch for another release "
+            "of transformers.", (_ADD_BATCH,), of_code=True, within=r"^transformers/models/\S+ in forward$"),
     Refusal("RuntimeError", r"cannot reshape tensor of 0 elements into shape",
             "the model got an input without tokens: an empty batch or an empty text{at}",
             "The text is empty and the tokenizer adds no special tokens, or everything was cut off.",
@@ -218,15 +231,6 @@ _OF_LOADING = (
             (Fix("Load the model, or the config first.",
                  ("AutoModelForCausalLM.from_pretrained('MODEL')",
                   "AutoModelForCausalLM.from_config(AutoConfig.from_pretrained('MODEL'))")),), of_code=True),
-    Refusal("AssertionError", r"^Padding_idx must be within num_embeddings",
-            "the id of the padding token is not below the size of the vocabulary{at}",
-            "A token was added to the tokenizer and its id written to the config (pad_token_id), while vocab_size is "
-            "still the old one; or -1 stands for no token.",
-            (Fix("Compare them. Load first, then resize, then set the id.",
-                 ("print(config.pad_token_id, config.vocab_size, len(tokenizer))",
-                  "model.resize_token_embeddings(len(tokenizer)); model.config.pad_token_id = "
-                  "tokenizer.pad_token_id")),),
-            of_code=True),
     Refusal("ValueError", r"Unrecognized processing class in (?P<path>\S+?)\. Can't instantiate a processor",
             "{path} has no file of a processor or tokenizer{at}",
             "Only the model was saved there.",
@@ -302,10 +306,12 @@ _OF_ADAPTERS = (
             (Fix("Set it.", ("AdaLoraConfig(total_step=steps_per_epoch * epochs, ...)",)),), of_code=True),
     Refusal("AttributeError", r"'(?P<owner>\w+)' object has no attribute '(?P<name>merge_and_unload|"
             r"print_trainable_parameters|merge_adapter|unmerge_adapter)'",
-            "{owner} has no {name}(): it is not a model of PEFT{at}",
+            "{owner} has no {name}(){at}",
             "Only get_peft_model() and PeftModel.from_pretrained() return one. A model that was merged already, or "
-            "into which a trainer put its adapter, is a plain one.",
-            (Fix("Load the adapter on top of the base model.", ("model = PeftModel.from_pretrained(base, ADAPTER)",
+            "into which a trainer put its adapter, is a plain one. A wrapper (DDP, FSDP) hides it. Prompt, prefix and "
+            "P-tuning have nothing to merge.",
+            (Fix("Of a wrapper, take the model inside.", ("accelerator.unwrap_model(model)", "model.module")),
+             Fix("Load the adapter on top of the base model.", ("model = PeftModel.from_pretrained(base, ADAPTER)",
                                                                 "print(type(model))")),
              Fix("If a trainer wrapped it, use the trainer's model.", ("trainer.model.merge_and_unload()",))),
             of_code=True),

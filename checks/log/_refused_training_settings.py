@@ -12,6 +12,10 @@ from ._refusal import Refusal
 # fmt: off
 _COLUMNS = Fix("Compare the columns with the arguments of the model's forward().",
                ("print(dataset.column_names)", "print(next(iter(trainer.get_train_dataloader())).keys())"))
+_DECODED = Fix("For a model with a decoder, pass labels, or use generate().",
+               ("model(input_ids=input_ids, labels=labels)",))
+# An object of Python's own classes has not become a model at all.
+_OWNER = r"(?P<owner>(?!NoneType'|str'|dict'|list'|tuple'|function'|method'|type')\w+)"
 _OF_TRAINER = (
     Refusal("RuntimeError ValueError", r"`Trainer` requires either a `model` or `model_init` argument(?P<both>, but "
             r"not "
@@ -26,18 +30,23 @@ _OF_TRAINER = (
             "hyperparameter_search() needs a package for it, and none is installed{at}",
             "optuna, ray[tune] and wandb can do the search.",
             (Fix("Install one of them.", ("pip install optuna",)),), of_code=True),
+    Refusal("ValueError", r"You cannot specify both (?P<e>\w+_ids) and (?P<f>\w+_embeds) at the same time",
+            "the model got both {e} and {f}{at}", "It needs exactly one of the two.",
+            (Fix("Leave out one.", ("model(input_ids=None, inputs_embeds=embeds)",)),), of_code=True),
+    Refusal("ValueError", r"You (?:have to|must) specify (?:either |exactly one of )?(?P<c>decoder_input_ids) or "
+            r"(?P<d>decoder_inputs_embeds)",
+            "the decoder got no input: neither labels nor {c}{at}",
+            "A sequence to sequence model needs labels or {c}, from which the decoder's input is made.",
+            (_DECODED,)),
     Refusal("ValueError", r"You must specify exactly one of (?P<a>\w+_ids) or (?P<b>\w+_embeds)|"
-            r"You (?:have to|must) specify (?:either )?(?P<c>\w+_ids) or (?P<d>\w+_embeds)|"
-            r"You cannot specify both (?P<e>\w+_ids) and (?P<f>\w+_embeds) at the same time",
-            "the model got neither {a}{c}{e} nor {b}{d}{f}, or both of them{at}",
-            "It needs exactly one of the two. Mostly the batch has no {a}{c}{e}: the dataset is not tokenized, its "
+            r"You (?:have to|must) specify (?:either )?(?P<c>\w+_ids) or (?P<d>\w+_embeds)",
+            "the model got neither {a}{c} nor {b}{d}, or both of them{at}",
+            "It needs exactly one of the two. Mostly the batch has no {a}{c}: the dataset is not tokenized, its "
             "columns have other names, Trainer removed them, or a collate function left them out. A sequence to "
-            "sequence model also needs labels or decoder_input_ids, from which the decoder's input is made.",
+            "sequence model also needs labels or decoder_input_ids.",
             (Fix("Tokenize the dataset before training, and look at a batch.",
                  ("dataset = dataset.map(lambda x: tokenizer(x['text'], truncation=True), batched=True)",
-                  "print(next(iter(trainer.get_train_dataloader())).keys())")),
-             Fix("For a model with a decoder, pass labels, or use generate().",
-                 ("model(input_ids=input_ids, labels=labels)",)))),
+                  "print(next(iter(trainer.get_train_dataloader())).keys())")), _DECODED)),
     Refusal("TypeError", r"^can only join an iterable$",
             "Trainer got an empty batch{at}",
             "It wants to list the columns that the model expects, and fails itself, because "
@@ -69,10 +78,10 @@ _OF_TRAINER = (
                   "model.resize_token_embeddings(len(tokenizer))"))), of_code=True),
     Refusal("TypeError", r"^'(?P<kind>float|int|numpy\.float\d+|tuple|NoneType)' object does not support item "
             r"assignment$",
-            "a single value ({kind}) is returned or used where a dictionary is expected{at}",
-            "In Trainer.evaluate() it is the result of compute_metrics: it must be a dictionary of names and numbers.",
+            "compute_metrics returned a {kind} instead of a dictionary{at}",
+            "Trainer adds names to its result: it must be a dictionary of names and numbers.",
             (Fix("Return a dictionary.", ("return {'accuracy': float(accuracy)}",)),), of_code=True,
-            within=r"^transformers/trainer"),
+            raised_in=r"^transformers/trainer\w*\.py in (?:evaluate|evaluation_loop|prediction_loop|predict)$"),
     Refusal("TypeError", r"cannot unpack non-iterable "
             r"(?P<kind>(?:Accelerated)?\w*(?:Optimizer|Adam\w*|SGD|RMSprop|Lion|"
             r"Adafactor)) object",
@@ -85,9 +94,10 @@ _OF_TRAINER = (
             "It is a tuple of three: global_step, training_loss and metrics.",
             (Fix("Take its metrics.", ("trainer.log_metrics('train', result.metrics)",
                                        "trainer.save_metrics('train', result.metrics)")),), of_code=True),
-    Refusal("AttributeError", r"'(?P<owner>\w+)' object has no attribute '(?P<name>get_input_embeddings|"
+    Refusal("AttributeError", r"'"
+            rf"{_OWNER}' object has no attribute '(?P<name>get_input_embeddings|"
             r"gradient_checkpointing_enable|gradient_checkpointing_disable|enable_input_require_grads|"
-            r"prepare_inputs_for_generation|save_pretrained|get_output_embeddings|resize_token_embeddings|"
+            r"save_pretrained|get_output_embeddings|resize_token_embeddings|"
             r"_set_gradient_checkpointing|tie_weights)'",
             "{owner} has no {name}(), which models of transformers have{at}",
             "A setting of the run needs it (gradient_checkpointing, neftune_noise_alpha, PEFT, a save in the format of "
@@ -99,6 +109,13 @@ _OF_TRAINER = (
              Fix("Or derive the class from PreTrainedModel, or pass the method on.",
                  ("def gradient_checkpointing_enable(self, **kw): self.model.gradient_checkpointing_enable(**kw)",))),
             of_code=True),
+    Refusal("AttributeError", rf"'{_OWNER}' object has no attribute 'prepare_inputs_for_generation'",
+            "{owner} has no prepare_inputs_for_generation(){at}",
+            "Since transformers 4.50 PreTrainedModel does not bring it: a class with a head inherits it from "
+            "GenerationMixin. Or {owner} is a base model without a head.",
+            (Fix("Inherit it, or load the class with a head.",
+                 ("class MyModel(PreTrainedModel, GenerationMixin): ...",
+                  "AutoModelForCausalLM.from_pretrained(MODEL)")),), of_code=True),
     Refusal("ValueError", r"^the `?--?group_by_length`? option is only available for `Dataset`",
             "samples of a stream cannot be grouped by length{at}", "A stream does not know its lengths in advance.",
             (Fix("Turn it off.", ("TrainingArguments(group_by_length=False)",)),), of_code=True),
@@ -116,7 +133,7 @@ _OF_TRL = (
             "Each loss has one weight, in the same order.",
             (Fix("Give one weight per loss.", ("DPOConfig(loss_type=['sigmoid', 'sft'], loss_weights=[1.0, 0.5])",)),),
             of_code=True),
-    Refusal("ValueError", r"No reward source provided|(?:reward_funcs|reward functions?) (?:must be|is required)",
+    Refusal("ValueError", r"No reward source provided",
             "GRPO got no reward function{at}",
             "It learns from the rewards of its own completions; a dataset of answers alone gives none.",
             (Fix("Pass one or more functions, or the name of a reward model.",
@@ -200,7 +217,7 @@ _OF_TRL = (
             "It gets lists, and returns a list with one number (or None) per completion.",
             (Fix("Return a list.", ("def reward(completions, **kwargs): return [score(one) for one in "
                                     "completions]",)),),
-            of_code=True, within=r"^trl/\S+ in _calculate_rewards$"),
+            of_code=True, raised_in=r"^trl/\S+ in _calculate_rewards$"),
 )
 _OF_ACCELERATE = (
     Refusal("TypeError", r"expected str, bytes or os\.PathLike object, not NoneType",
@@ -238,7 +255,8 @@ _OF_ACCELERATE = (
             "a size of memory is '{size}', which accelerate cannot read{at}",
             "max_memory takes bytes as a whole number, or a number with a unit.",
             (Fix("Write the unit without words.", ("max_memory={0: '20GiB', 'cpu': '100GiB'}",)),), of_code=True),
-    Refusal("ValueError", r"(?P<name>\w+_size) must be at least 1, but got (?P<got>-?\d+)",
+    Refusal("ValueError", r"^(?P<name>(?:dp_replicate|dp_shard|tp|cp|sp)_size) must be at least 1, but got "
+            r"(?P<got>-?\d+)",
             "{name} is {got}, and must be at least 1{at}",
             "1 turns this kind of parallelism off. The product of all sizes is the number of ranks.",
             (Fix("Use 1 to turn it off.", ("ParallelismConfig(dp_shard_size=8, tp_size=1)",)),), of_code=True),
