@@ -22,7 +22,7 @@ def alike(
     within: str = "",
 ) -> tuple[Refusal, ...]:
     """Return the refusals of one class: pairs of a pattern and a title, with one reason."""
-    return tuple(Refusal(types, pattern, title, why, fixes, of_code, within) for pattern, title in forms)
+    return tuple(Refusal(types, pattern, title, why, fixes, of_code, within=within) for pattern, title in forms)
 
 
 # fmt: off

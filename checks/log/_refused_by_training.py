@@ -156,7 +156,7 @@ _OPTIMIZERS = alike(
     (r"Sequential Schedulers expects number of schedulers provided to be one more than the number of milestone",
      "SequentialLR needs one milestone less than schedulers{at}"),
 ) + alike(
-    "CyclicLR and OneCycleLR also change momentum, or the first of Adam's betas, unless they are told not to.",
+    "CyclicLR and OneCycleLR also change momentum, or the first of Adam's betas, unless cycle_momentum is False.",
     (Fix("Leave the momentum as it is.", ("CyclicLR(optimizer, base_lr=1e-4, max_lr=1e-3, cycle_momentum=False)",)),),
     (r"optimizer must support momentum (?:or beta1 )?with `?cycle_momentum`? option",
      "the scheduler's cycle_momentum needs an optimizer with momentum or betas{at}"),
