@@ -110,8 +110,9 @@ def _lost_loader_worker(one: UncaughtException) -> bool:
 
 
 def _is_communication_error(one: UncaughtException) -> bool:
-    said = f"{short_name(one.type)}\n{one.message}"
-    return "INTERNAL ASSERT" not in said and bool(_COMMUNICATION.search(said))
+    if "INTERNAL ASSERT FAILED" in one.message:
+        return False
+    return bool(_COMMUNICATION.search(short_name(one.type)) or _COMMUNICATION.search(one.message))
 
 
 def _not_about_data(one: UncaughtException) -> bool:
