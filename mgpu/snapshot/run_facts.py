@@ -39,7 +39,7 @@ class UncaughtException:
     place: Text | None = None  # the deepest frame in the user's own files: "train.py:41 in main"
     times: int = 1
     ranks: tuple[int, ...] = ()
-    cause: Text | None = None  # first of a chain: "KeyError: 'x'"; of a "direct cause": what that itself was
+    cause: Text | None = None  # first of a chain ("During handling of ..."): "KeyError: 'x'"
     signatures: tuple[Label, ...] = ()  # ids of the signatures, noise included, that match its message
     after: int = 0  # number of lines after it in its file
     caught: bool = False  # its rank continued

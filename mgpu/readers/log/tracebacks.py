@@ -291,7 +291,7 @@ class Tracebacks:
         of_text = line.text == line.whole  # a rank in such a line is part of its message
         known = key if isinstance(key, int) else None
         rank = known if of_text else line.rank if line.rank is not None else one.line.rank
-        cause, signatures, direct = self._began_with(key) or (one.cause, (), False)
+        cause, signatures, direct = self._began_with(key, ends["type"] or "") or (one.cause, (), False)
         found = UncaughtException(
             ends["type"] or "Exception",
             shown_message(text),
@@ -327,16 +327,17 @@ class Tracebacks:
             return False
         return (found.type, found.message) == (thread.type, thread.message)
 
-    def _began_with(self, key: _Writer) -> tuple[str, tuple[str, ...], bool] | None:
+    def _began_with(self, key: _Writer, kind: str) -> tuple[str, tuple[str, ...], bool] | None:
         """Return how the chain of the next exception began: text, signatures, whether it is the direct cause."""
         chained, direct = self._chained.pop(key, (None, False))
         if chained is None:
             return None
         first = chained.found
         itself = f"{first.type}: {first.message}".rstrip(": ")
-        if direct and not first.direct:  # what was handled before is only where that happened
+        if direct and kind.startswith("triton.") and not first.direct:  # before it, its cache had no such kernel
             return itself, tuple(chained.signatures), True
-        return first.cause or itself, tuple(chained.signatures), direct
+        began = first.cause or itself
+        return began, tuple(chained.signatures), direct and (first.direct or not first.cause)
 
     def _read_after(self, one: OpenMessage, key: _Writer, line: Line) -> None:
         """Process a line after the exception's first: more of its message, or the link to the next in a chain."""
