@@ -119,5 +119,5 @@ def _print_passed(one: UncaughtException, name: str) -> tuple[Fix, ...]:
     passed = _passed(one, name)
     if not passed or len(passed) > _MOST:
         return ()
-    printed = python(f"print({', '.join(['{:dotted}'] * len(passed))})", *passed)
-    return (Fix("Print what the caller passes, before its call, and set what is None.", (printed,)),)
+    lines = tuple(python("print({:dotted})", value) for value in passed)
+    return (Fix("Print what the caller passes, before its call, and set what is None.", lines),)

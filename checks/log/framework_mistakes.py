@@ -137,6 +137,7 @@ def _without_evaluation(one: UncaughtException) -> tuple[Fix, ...]:
             "It failed in an evaluation: train without it until then, and evaluate a checkpoint later.",
             ("TrainingArguments(eval_strategy='no')",),
             kind="stopgap",
+            caveat="The best checkpoint is not kept, and nothing shows whether the model still improves.",
         ),
     )
 
