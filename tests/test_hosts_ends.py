@@ -94,7 +94,8 @@ def test_the_logs_of_hosts_cannot_be_written(bed: SshHosts, disk: Callable[..., 
     said = [line for line in run.lines if line.startswith(f"[n2] mgpu: {PROJECT}/{run.place}: No space left")]
     assert len(said) == 1 and "are in /tmp/" in said[0], [line for line in run.lines if "mgpu" in line]
     kept = {name: (run.folder / "hosts" / f"node-{name}" / "run.log").read_text() for name in bed.nodes}
-    assert kept["n2"].endswith("ready\n") and "rank 0 line 0 " in kept["n1"] and "ready" not in kept["n1"]
+    # After it, torch may warn there that the store of rank 0 has ended.
+    assert "ready\n" in kept["n2"] and "rank 0 line 0 " in kept["n1"] and "ready" not in kept["n1"]
 
 
 def _sessions_end(host: SshHost) -> None:
