@@ -99,8 +99,9 @@ def explain(call: str, name: str, one: UncaughtException | None) -> Meaning | No
 def _without_closure(call: str) -> Meaning:
     return Meaning(
         f"{call}() of the optimizer has no argument closure, which its caller passes",
-        "step(closure=None) is the form of torch's optimizers. Lightning, GradScaler and accelerate call it with a "
-        "function that computes the loss again. An optimizer with another step() works only if it is called directly.",
+        "step(closure=None) is the form of torch's optimizers. Lightning calls it with a function that "
+        "computes the loss again, and other wrappers pass the argument on. An optimizer with another step() works only "
+        "if it is called directly.",
         (
             Fix(
                 "Accept it in the optimizer's class.",

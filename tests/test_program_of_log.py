@@ -38,6 +38,18 @@ def test_a_program_without_hugging_face_libraries_gets_none_of_their_commands(tm
     assert "FSDP" not in texts and "batch" in texts
 
 
+def test_advice_about_deepspeed_itself_stays(tmp_path: Path) -> None:
+    """Also in a program with one process: only the advice to shard it does not fit."""
+    inner = (
+        '  File "/venv/lib/python3.11/site-packages/deepspeed/ops/op_builder/builder.py", line 7, in load\n    x()\n'
+    )
+    texts, _ = advice(
+        tmp_path, BEGIN.format(script="train.py") + inner + "RuntimeError: Error building extension 'cpu_adam'"
+    )
+    before = engine.judge(Snapshot(log=read.read_logs([tmp_path / "run.log"])), selections.DOCTOR)
+    assert texts == " ".join(fix.text for one in before if one.problem for fix in one.problem.fixes)
+
+
 def test_a_program_of_theirs_gets_them(tmp_path: Path) -> None:
     _, commands = advice(tmp_path, BEGIN.format(script="sft.py") + TRAINER + FULL)
     assert any(one.startswith("accelerate launch") for one in commands), commands

@@ -201,8 +201,7 @@ def _in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None
         "Sizes are compared from the last dimension to the first: each pair must be equal, or one of them 1. Usual "
         "reasons: (n) and (n, m), where the first lacks a dimension; a layer that changes channels or features in a "
         "residual connection; a mask, labels or positions that were padded or cut to another length; an output "
-        "and a target of another "
-        f"layout; a state that was made for a larger batch than the last one.{code}",
+        f"and a target of another layout; a state that was made for a larger batch than the last one.{code}",
         (
             Fix("Print both shapes just before that line.", ("print(a.shape, b.shape)",)),
             Fix(

@@ -17,7 +17,7 @@ _HUGGING_FACE = "hugging_face"  # circumstance of checks/log/circumstances.py
 _THEIRS = re.compile(
     r"accelerate launch |(?:Training|Seq2SeqTraining)Arguments\(|(?:SFT|GRPO|DPO)Config\(|Accelerator\("
 )
-_SHARDING = re.compile(r"\b(?:FSDP|ZeRO|DeepSpeed)\b")  # in the text of a fix
+_SHARDING = "Shard "  # how the text of such a fix begins. One that only names FSDP or DeepSpeed can be about them.
 
 
 def fitting(outcomes: Iterable[Outcome], log: Log) -> tuple[Outcome, ...]:
@@ -44,5 +44,5 @@ def _of_own_program(outcome: Outcome, *, alone: bool) -> Outcome:
     if problem is None:
         return outcome
     own = [replace(fix, commands=tuple(one for one in fix.commands if not _THEIRS.match(one))) for fix in problem.fixes]
-    of_one = [fix for fix in own if not _SHARDING.search(fix.text)] if alone else own
+    of_one = [fix for fix in own if not fix.text.startswith(_SHARDING)] if alone else own
     return replace(outcome, answer=replace(problem, fix=tuple(of_one or own)))

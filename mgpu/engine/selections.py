@@ -98,8 +98,8 @@ BUSY = Selection(without=_LATER, where=lambda c: c.stops_launch == "busy_gpus")
 SCRIPT = Selection(only=("script",))
 JOB_SCRIPT = Selection(only=("job",))
 # A config file, which is often checked on a machine where it will not run. Whether this is the machine it names, and
-# whether it has changed since it was verified, are checks for the doctor. To import those of logs
-# takes longer than all else that `configure` does.
+# whether it has changed since it was verified, are checks for the doctor. Importing those of logs
+# takes longer than everything else that `configure` does.
 CONFIG = Selection(
     without=(*_LATER, "stamp", "network"),
     where=lambda c: "config" in c.facts and not {"stamp", "script"} & set(c.facts),
