@@ -207,7 +207,6 @@ IS_NONE = "TypeError: expected str, bytes or os.PathLike object, not NoneType\n"
     ("call", "said", "not_said"),
     [
         ("net = build(1, args.weights, vae)", "it passes args.weights and vae. args.weights can be an option", "?"),
-        ("net = build(1, path=args.weights, vae=vae)", "it passes args.weights. args.weights can be", "and vae"),
         ("net = make(1, args.weights)", "a lookup that found nothing", "its caller"),
         ("net = rebuild(args.weights)", "a lookup that found nothing", "its caller"),
     ],

@@ -10,6 +10,7 @@ import re
 from mgpu.snapshot import Log, UncaughtException
 
 from .. import _conditions as conditions
+from ._followed_values import reads_attribute
 
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+(?=[A-Z`'\"(\[])|\n+")
 _ADVISES = re.compile(
@@ -103,13 +104,16 @@ _ACCEPTED = re.compile(
 )  # options, and what torch takes instead
 
 
-def line_of_code(one: UncaughtException) -> str:
-    """Return the line that raised it, unless it only repeats the message."""
+def line_of_code(one: UncaughtException, *, explained: bool = False) -> str:
+    """Return the line that raised it, unless it only repeats the message, and which value in it was wrong.
+
+    `explained`: if a value in it is None, that is already said.
+    """
     if one.code and short_name(one.type) == "AssertionError" and (failed := conditions.explain(one.code)):
         return f" In words: {failed.text}."
     if not one.code or one.code.startswith(("raise", "assert")):
         return ""
-    return f' The line is "{one.code}".{_missing(one)}'
+    return f' The line is "{one.code}".{"" if explained else _missing(one)}'
 
 
 _OBJECT = r"[A-Za-z_][\w.]*(?:\(\))?"
@@ -150,12 +154,13 @@ def wrong_value(one: UncaughtException) -> str:
     if lacks is None or lacks["type"] not in _BUILT_IN or not one.code or one.code.startswith("raise"):
         return ""
     found = _only(re.compile(rf"(?P<of>{_OBJECT})\.{lacks['name']}\b"), one.code)
-    if found is None:
+    name = reads_attribute(one, lacks["name"]) or (found["of"] if found else None)
+    if name is None:
         return ""
     article = "an" if lacks["type"][0] in "aeiou" else "a"
     got = "None" if lacks["type"] == "NoneType" else f"{article} {lacks['type']}"
     expected = _EXPECTED.get(lacks["name"])
-    return f"{found['of']} is {got}{f', not {expected}' if expected and got != 'None' else ''}"
+    return f"{name} is {got}{f', not {expected}' if expected and got != 'None' else ''}"
 
 
 def _missing(one: UncaughtException) -> str:

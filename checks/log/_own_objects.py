@@ -11,6 +11,7 @@ from mgpu.snapshot import UncaughtException
 
 from .. import _version_skew as skew
 from .._calls import asked_by_script
+from ._followed_values import subscript
 from ._messages import short_name, wrong_value
 
 PLAIN = r"[A-Za-z_][\w.]*"
@@ -133,7 +134,8 @@ def other_type(one: UncaughtException) -> Meaning | None:
 
 
 def too_short(one: UncaughtException) -> Meaning | None:
-    found = re.findall(rf"({PLAIN})\[(-?\d+|[a-z_]\w*)\](?!\[)", one.code or "")
+    marked = subscript(one)
+    found = [marked] if marked else re.findall(rf"({PLAIN})\[(-?\d+|[a-z_]\w*)\](?!\[)", one.code or "")
     if short_name(one.type) != "IndexError" or "index out of range" not in one.message or len(found) != 1:
         return None
     name, index = found[0]

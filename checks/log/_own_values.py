@@ -14,6 +14,7 @@ from mgpu.check import Fix
 from mgpu.command_line import Code, python
 from mgpu.snapshot import UncaughtException
 
+from ._followed_values import operands, origin, subscript
 from ._functions_as_values import function_as_value
 from ._messages import first_of_empty, short_name
 from ._missing_settings import missing_in_config
@@ -33,7 +34,7 @@ from ._refused_tensors import refused_tensor
 from ._table_keys import computed_key, other_literal
 from ._tokenizer_files import without_file
 from ._uncollated_samples import ended_file, uncollated
-from ._values_that_are_none import CONFIGS, value_is_none
+from ._values_that_are_none import CONFIGS, is_setting, none_in_package, value_is_none
 from ._wrong_calls import call_that_does_not_fit, wrong_call
 from ._wrong_kinds import wrong_kind
 
@@ -95,8 +96,10 @@ def _get(name: str, key: str) -> Code:
     return text if key[:1] in "'\"" else python("{:dotted}.get({:number}, DEFAULT)", name, key)
 
 
-def _missing_key(name: str, key: str, one: UncaughtException) -> Meaning:
-    """Explain a key that a batch, a config or something else does not have."""
+def _missing_key(name: str, key: str, one: UncaughtException, index: str) -> Meaning:
+    """Explain a key that a batch, a config or something else does not have; `index`: as the line writes it."""
+    if value := _setting_as_key(one, index):
+        return _not_in_table(name, key, one, *value)
     printed = Fix("Print what it has, before that line.", (_print_keys(name),))
     of = name.partition("[")[0]
     if _BATCHES.search(of):
@@ -123,6 +126,29 @@ def _missing_key(name: str, key: str, one: UncaughtException) -> Meaning:
     )
 
 
+def _setting_as_key(one: UncaughtException, index: str) -> tuple[str, str] | None:
+    """Return the setting that a line looks up in a table, and the place where it is read; None if it is no setting."""
+    found = origin(one, index)
+    if found is None or not found.own or not re.fullmatch(NAME, found.expression):
+        return None
+    return (found.expression, found.call.place) if is_setting(found.expression) else None
+
+
+def _not_in_table(table: str, key: str, one: UncaughtException, setting: str, place: str) -> Meaning:
+    """Explain the value of a setting for which a table of the code has no entry."""
+    passed = f" {place} passes it on." if place != one.place else ""
+    return Meaning(
+        f"{setting} is {key}, and {table} has no entry of that name ({_at(one)})",
+        f"{table} has an entry for each name that the code knows: a model, a data set, a loss, a kind of task. This "
+        f"run's setting is not one of them: it is misspelled, of another version of the code, or its entry is added by "
+        f"a module that was not imported.{passed}",
+        (
+            Fix("Print the names that it has, before that line.", (_print_keys(table),)),
+            Fix(f"Set {setting} to one of them, or add an entry for {key}."),
+        ),
+    )
+
+
 def _key(one: UncaughtException) -> Meaning | None:
     if short_name(one.type) != "KeyError" or not one.message:
         return None
@@ -136,6 +162,8 @@ def _key(one: UncaughtException) -> Meaning | None:
         )
     own = one.packages[-1:] == ("",)
     code = (one.code if own and not _raised_by_python(one) else one.own_code) or ""
+    if own and code == one.code and (marked := subscript(one)) and not other_literal(marked[1], key):
+        return _missing_key(marked[0], key, one, marked[1])
     read = [match for depth in _KEYS for match in depth.finditer(code)]
     found = [match for match in read if match["key"].strip("'\"") == key.strip("'\"")]
     if own and not found:
@@ -145,8 +173,7 @@ def _key(one: UncaughtException) -> Meaning | None:
     reads = own or (one.raised_in or "").endswith((" in __getitem__", " in pop", " in __missing__"))
     if len(found) != 1 or not reads:
         return None
-    name = found[0]["of"]
-    return _missing_key(name, key, one)
+    return _missing_key(found[0]["of"], key, one, found[0]["key"].strip())
 
 
 def _unpacked(one: UncaughtException) -> Meaning | None:
@@ -205,6 +232,8 @@ def _empty(one: UncaughtException) -> Meaning | None:
     if short == "ZeroDivisionError":
         length = re.search(rf"/ {{0,2}}(?:float\(|max\()?len\((?P<of>{NAME})\)", code)
         divisor = re.findall(rf"[/%]{{1,2}} {{0,2}}({NAME})(?![\w(])", code)
+        if (sides := operands(one)) and re.fullmatch(NAME, sides[1]):
+            divisor = [sides[1]]
         if length:
             name = length["of"]
         elif len(divisor) == 1:
@@ -320,6 +349,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     other_end_gone,
     refused_by_program,
     without_file,
+    none_in_package,
 )
 
 _OF_OWN = (

@@ -148,7 +148,7 @@ def _ranks_text(one: UncaughtException, log: Log) -> str:
     return f"on ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
-def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Problem:
+def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix, explained: bool = False) -> Problem:
     where, on = one.place or ("the script" if one.frames else "the program"), _ranks_text(one, log)
     said = f": {one.message}" if one.message else ""
     value = f" ({meant})" if (meant := wrong_value(one)) else ""
@@ -158,7 +158,7 @@ def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Probl
     follow = (Fix(f'Follow the error message: "{" ".join(advised)}"'),) if advised else ()
     return Problem(
         f"{where} raised {short_name(one.type)}{f' {on}' if on else ''}{said}{value}{from_cause}",
-        f"{cause}{chain_text(one)}{followers(one, log)}{line_of_code(one)}{_said_elsewhere(one)}"
+        f"{cause}{chain_text(one)}{followers(one, log)}{line_of_code(one, explained=explained)}{_said_elsewhere(one)}"
         f"{_after_steps(one, log)}",
         (*follow, *fixes),
         {
@@ -217,7 +217,8 @@ def log_exception(log: Log) -> Answer:
     refused = None if meant else refusals.explain(one)
     everywhere, cause = _by_whom(one, log, from_package=refused is not None or bool(meant and meant.of_code))
     if meant:
-        return _meant(meant, one, log, _problem(one, log, cause, *_to_the_line(one, log, everywhere=everywhere)))
+        fixes = _to_the_line(one, log, everywhere=everywhere)
+        return _meant(meant, one, log, _problem(one, log, cause, *fixes, explained="None" in meant.title))
     if refused:
         return _problem(one, log, f"{refused.cause} {cause}", *refused.fixes)
     return _problem(one, log, cause, *_to_the_line(one, log, everywhere=everywhere))

@@ -14,7 +14,7 @@ from .. import _version_skew as skew
 from ._messages import first_of_empty, short_name
 from ._refused_by_programs import refused_by_program
 from ._refused_inputs import refused_input
-from ._values_that_are_none import name_of_none
+from ._values_that_are_none import name_of_none, none_in_package
 from .exceptions import has_signature, in_handler, unknown_exceptions
 from .versions_shown import version_in
 
@@ -184,8 +184,10 @@ def log_framework_failed(log: Log) -> Answer:
         packages = mistakes.to_move(one)
         if explained is not None and explained < one.line and len(log.files) == 1:
             continue  # probably a consequence
-        if one.signatures or not packages or not mistakes.within_packages(one) or in_handler(one) or refused_input(one):
+        if one.signatures or not packages or not mistakes.within_packages(one) or in_handler(one):
             continue
+        if refused_input(one) or none_in_package(one):
+            continue  # what the script passes
         title = _title(one, log, packages)
         if title is None:
             continue

@@ -109,6 +109,7 @@ from mgpu.snapshot.run_facts import (
     Run,
     SignatureMatch,
     StalledCollective,
+    TracedCall,
     UncaughtException,
 )
 from mgpu.snapshot.slurm_cluster import Association, Cluster, Gres, NodeKind, Partition, Slurm

@@ -27,6 +27,21 @@ class SignatureMatch:
 
 
 @dataclass(frozen=True)
+class TracedCall:
+    """One frame of a traceback, with the line that made the next call or failed."""
+
+    place: Text  # "train.py:41 in main", "trl/trainer/sft.py:7 in train"
+    code: Text | None = None  # all lines of the statement that the traceback shows, joined
+    marked: tuple[Text, ...] = ()  # the part that Python underlines, as left "~~", middle "^^", right "~~"; or one part
+    package: Label = ""  # the installed package that the file is of; "": the user's own, or Python's library
+
+    @property
+    def function(self) -> str:
+        """The function that the frame is of; empty in a module's own code."""
+        return self.place.partition(" in ")[2]
+
+
+@dataclass(frozen=True)
 class UncaughtException:
     """An uncaught Python exception, read from a traceback in a log."""
 
@@ -58,6 +73,7 @@ class UncaughtException:
     direct: bool = False  # raised from `cause`, which Python calls its direct cause
     raised_in: Text | None = None  # the deepest frame outside of Python itself: "deepspeed/runtime/engine.py in step"
     frames: tuple[Text, ...] = ()  # all such frames, in the same form, the deepest last
+    calls: tuple[TracedCall, ...] = ()  # the deepest frames, without those of Python's own library, the deepest last
     cloned: bool = False  # the deepest frame in a package is in a clone of its repository, not in site-packages
     says_more: Text | None = None  # another line near the end of the log that contains the message, and more
     said_before: Text | None = None  # a problem that the program reported in its last lines before the traceback

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from mgpu.known_launchers import OTHERS
@@ -19,15 +20,18 @@ from mgpu.readers.log.traceback_frames import (
     QUOTED_FILE,
     place_of,
 )
-from mgpu.snapshot import CutTraceback
+from mgpu.snapshot import CutTraceback, TracedCall
 
 _PACKAGES = 8  # of the innermost frames
 _FRAMES = 60  # the innermost ones
 _OWN_LINES = 4
+_CALLS = 20
 _LAUNCHER = re.compile("|".join(frame for known in OTHERS for frame in known.frames))
 # Where a traceback of torchrun is cut if none of its later frames is in the log.
 _OF_LAUNCHERS = re.compile(r"^torch/distributed/elastic/multiprocessing/errors/__init__\.py")
-_LONGEST_CODE = 400  # characters of an assertion in several lines
+_LONGEST_CODE = 400  # characters of a statement in several lines
+_MARKS = re.compile(r"(?P<left>~*)(?P<middle>\^+)(?P<right>~*)$|(?P<all>~+)$")
+_shown = lru_cache(maxsize=1024)(shown_text)  # several ranks print the same frames
 
 
 @dataclass
@@ -61,6 +65,9 @@ class OpenTraceback:
     packages: tuple[str, ...] = ()
     cloned: bool = False  # see `UncaughtException.cloned`
     frames_seen: tuple[str, ...] = ()  # see `UncaughtException.frames`
+    calls: tuple[TracedCall, ...] = ()  # see `UncaughtException.calls`
+    in_call: bool = False  # the latest frame is the last of `calls`
+    first_line: str = ""  # of the latest frame's statement, with its indent; "" if more lines followed
 
     def add_frame(self, frame: re.Match[str]) -> None:
         """Process the next frame, which is called by the ones before."""
@@ -69,7 +76,8 @@ class OpenTraceback:
         self.harmless |= not self.frames and bool(GOES_ON.search(f"{frame['file']} {frame['function']}"))
         self.first = self.first or (frame["file"], frame["line"])
         self.frames += 1
-        self.tail = self.code = ""
+        self.tail = self.code = self.first_line = ""
+        self.in_call = False
         self.quoted &= bool(QUOTED_FILE.match(frame["file"]))
         self.deepest = place_of(frame)
         self.loader |= frame["file"].endswith("torch/utils/data/dataloader.py")
@@ -91,6 +99,8 @@ class OpenTraceback:
             self.raised_in = shown_text(f"{path} in {frame['function'] or '?'}")
             self.frames_seen = (*self.frames_seen, self.raised_in)[-_FRAMES:]
             package = installed["package"] if installed else ""
+            self.calls = (*self.calls, TracedCall(self.library or self.deepest, package=package))[-_CALLS:]
+            self.in_call = True
             if self.packages[-1:] != (package,):
                 self.packages = (*self.packages, package)[-_PACKAGES:]
 
@@ -103,14 +113,32 @@ class OpenTraceback:
             and len(self.code) < _LONGEST_CODE
         )
 
-    def add_code(self, text: str) -> None:
-        """Add a line of the latest frame's source code."""
+    def add_code(self, text: str, line: str) -> None:
+        """Add a line of the latest frame's source code; `line`: with its indent."""
         if not self.code:
-            self.code = text
+            self.code, self.first_line = text, line
+            if self.in_call:
+                self.calls = (*self.calls[:-1], replace(self.calls[-1], code=text))
         elif text.strip("~^ "):  # Python underlines the part that failed
             self.code = f"{self.code}{'' if self.code.endswith('(') or text.startswith(')') else ' '}{text}"
         if self.in_own:
             self.own_lines = (*self.own_lines[:-1], self.code)
+
+    def add_below(self, line: str) -> None:
+        """Add a line below the first one of a statement: what Python underlines in it, or more of it (Python 3.13)."""
+        code = self.calls[-1].code if self.in_call else None
+        if not code:
+            return
+        if marks := _MARKS.match(line.strip()):
+            parts, at = [], len(line) - len(line.lstrip())
+            for mark in filter(None, marks.group("left", "middle", "right", "all")):
+                parts.append(self.first_line[at : at + len(mark)])
+                at += len(mark)
+            if all(map(str.strip, parts)):
+                self.calls = (*self.calls[:-1], replace(self.calls[-1], marked=tuple(parts)))
+        elif line.strip("~^ ") and len(code) < _LONGEST_CODE:
+            self.first_line = ""
+            self.calls = (*self.calls[:-1], replace(self.calls[-1], code=f"{code} {line.strip()}", marked=()))
 
     def facts(self) -> dict[str, Any]:
         """Return the fields of an exception that its frames fill."""
@@ -118,6 +146,10 @@ class OpenTraceback:
         facts: dict[str, Any] = {"library": self.library, "raised_in": self.raised_in, "code": code}
         own = tuple(map(shown_text, self.own_lines))
         facts |= {"own_lines": own, "own_code": (own[-1] or None) if own else None}
+        facts["calls"] = tuple(
+            replace(one, code=_shown(one.code or "") or None, marked=tuple(map(_shown, one.marked)))
+            for one in self.calls
+        )
         return {**facts, "packages": self.packages, "cloned": self.cloned, "frames": self.frames_seen}
 
     def as_cut(self, file: str) -> CutTraceback | None:

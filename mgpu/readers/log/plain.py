@@ -7,6 +7,11 @@ import re
 _QUOTES = {"\u2018": b"'", "\u2019": b"'", "\u201c": b'"', "\u201d": b'"'}  # as web pages and mail programs change them
 # A bar has no line break at its end: what the shell or another process prints next follows in the same line.
 _AFTER_BAR = re.compile(rb"(\d(?:it/s|s/it)(?:, [^\]\r\n]{0,200})?\])(?=[A-Za-z\[])")
+# A frame of a traceback that rich, or a terminal, has broken at spaces, which it left at the ends of the lines or not.
+_MAYBE_BROKEN = re.compile(rb'File ?\n"|", ?\nline |", line ?\n\d|, ?\nin ')
+_BROKEN_FRAME = re.compile(
+    rb'^([ \t]*)File ?(\n?)"([^"\n]{1,300})", ?(\n?)line ?(\n?)(\d+), ?(\n?)in ?(\n?)(\S[^\n]*)$', re.MULTILINE
+)
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
@@ -19,7 +24,16 @@ def text(piece: bytes) -> bytes:
             piece = piece.replace(curly.encode(), straight)
     if b"/s" in piece or b"s/it" in piece:
         piece = _AFTER_BAR.sub(rb"\1\r", piece)
-    return _ESCAPES.sub(b"", piece) if b"\x1b" in piece else piece
+    if b"\x1b" in piece:
+        piece = _ESCAPES.sub(b"", piece)
+    return _BROKEN_FRAME.sub(_joined, piece) if b'", ' in piece and _MAYBE_BROKEN.search(piece) else piece
+
+
+def _joined(broken: re.Match[bytes]) -> bytes:
+    """Return a frame in one line, with as many line ends as it had: they count for the numbers of the lines."""
+    indent, _, file, _, _, line, _, _, function = broken.groups()
+    ends = broken[0].count(b"\n") * b"\n"
+    return b'%sFile "%s", line %s, in %s%s' % (indent, file, line, function, ends)
 
 
 def lines(piece: bytes) -> list[bytes]:

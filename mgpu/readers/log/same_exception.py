@@ -24,6 +24,7 @@ def joined(old: UncaughtException, new: UncaughtException, after: int) -> Uncaug
         by_torch=old.by_torch or new.by_torch,
         by_one=min(old.by_one, new.by_one),
         frames=fuller.frames,
+        calls=fuller.calls,
         packages=fuller.packages,
         cloned=fuller.cloned,
         own_lines=fuller.own_lines,

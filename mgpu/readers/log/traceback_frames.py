@@ -28,7 +28,8 @@ _OF_TORCH = (
     r"|_(?:dynamo|inductor|functorch|library)|testing[/\\]_internal)\b"
 )
 FOREIGN = re.compile(
-    r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d|[/\\]_mgpu_\w+\.py"
+    r"site-packages|dist-packages|/lib/python\d|/lib64/python\d|<(?:frozen|__array_function__) |<string>"
+    r"|[/\\]_mgpu_\w+\.py"
     rf"|[/\\]torch[/\\]{_OF_TORCH}"
 )
 QUOTED_FILE = re.compile(r"<(?:string|stdin|unknown|input|ast|exec|eval)>$|/tmp/(?!.*(?:torchinductor|site-packages))")

@@ -262,10 +262,12 @@ class Tracebacks:
             self.quotes_code = not frame
             return
         self.quotes_code = bool(one.frames) and text[:1].isspace() and not FRAME.match(text)
+        if self.quotes_code and one.code and not one.ipython:
+            one.add_below(text)
         if frame := FRAME.match(text) or (IPYTHON_FRAME.match(text) if one.ipython else None):
             one.add_frame(frame)
         elif one.frames and one.expects_code and (code := _code(text, ipython=bool(one.ipython))):
-            one.add_code(code)
+            one.add_code(code, text)
         elif one.ipython:
             ends = _ENDS.match(text)
             if ends and (ends["type"].rpartition(".")[2] == one.ipython or (one.ipython == _ANY and read_bare(text))):
