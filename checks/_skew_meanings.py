@@ -18,6 +18,7 @@ from mgpu.text import listed
 
 from . import _calls as calls
 from . import _missing_parts as missing_parts
+from . import _misspelled_names as misspelled
 from . import _not_compiled as not_compiled
 from . import _other_argument_names as other_names
 from . import _package_mistakes as mistakes
@@ -284,8 +285,8 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
     package = module.partition(".")[0]
     if compiled := not_compiled.explain(package, name):
         return compiled
-    if dtype := other_names.explain_dtype(module, name):
-        return dtype
+    if meant := other_names.explain_dtype(module, name) or misspelled.explain(module, name, raised):
+        return meant
     if hidden := shadowed.explain_shadowed(module, name, raised):
         return hidden
     if lazy := mistakes.explain_lazy_import(module, name):

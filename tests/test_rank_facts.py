@@ -46,6 +46,7 @@ for step in range(1, 21):
         batch[0, 0] = float("nan")
     model(batch).sum().backward()
     optimizer.step()
+del model, optimizer  # before the process group: threads of gloo that still hold their tensors can abort the exit
 sys.stdout.write("done\\n")  # in one piece, also where PYTHONUNBUFFERED is set
 dist.destroy_process_group()
 """

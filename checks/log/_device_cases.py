@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import either, every, raised_in, said, shown, within
+from ._circumstances import either, every, raised_in, said, shown, through, within
 
 _BIG_MODELS = "https://huggingface.co/docs/accelerate/concept_guides/big_model_inference"
 
@@ -57,6 +57,17 @@ TWO_DEVICES = (
           Fix("Or do not offload.", ('"offload_optimizer": {{"device": "none"}}',))),
          _ON_TWO.format(file="deepspeed/runtime/zero/stage_1_and_2.py", function="step", devices="cuda:0 and cpu",
                         end=""), "https://github.com/deepspeedai/DeepSpeed/issues/5538"),
+    Case(every(said(r"\bcpu\b"), within(r"accelerate/hooks\.py in new_forward"), through("deepspeed")),
+         "the model was loaded with device_map, which left a part of it on the CPU, and is trained by DeepSpeed",
+         "device_map spreads a model over the GPUs and the CPU for one process, and moves inputs with hooks. DeepSpeed "
+         "gives each rank the whole model on its own GPU, or shards it by itself. The two exclude each other.",
+         (Fix("Load the model without device_map.", ("grep -rn device_map --include='*.py' .",
+                                                     "from_pretrained(MODEL, torch_dtype=torch.bfloat16)")),
+          Fix("If it does not fit on one GPU, let ZeRO-3 shard it.", ("accelerate launch --zero_stage 3 ...",))),
+         _ON_TWO.format(file="deepspeed/runtime/engine.py", function="forward", devices="cuda:0 and cpu", end="")
+         .replace("    x = f(y)\n", "    x = f(y)\n"
+                  '  File "/x/site-packages/accelerate/hooks.py", line 9, in new_forward\n    x = g(y)\n'),
+         _BIG_MODELS),
     Case(every(said(r"\bcpu\b"), shown("zero_three"), within(r"deepspeed/runtime/engine\.py in forward")),
          "a parameter is on the CPU where the model uses it: probably ZeRO-3's offload, and a use outside of its layer",
          "With offload_param, a weight is on the GPU during its own layer's forward pass only. Models that read a "

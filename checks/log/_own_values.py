@@ -26,6 +26,7 @@ from ._own_checks import endless_recursion, stopped_by_itself
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
 from ._python_errors_in_torch import python_error_in_torch
+from ._refused_by_frameworks import refused_by_framework
 from ._refused_by_programs import refused_by_program
 from ._refused_by_python import refused_before_others, refused_by_python
 from ._refused_by_torch import refused_by_torch
@@ -328,6 +329,7 @@ def _as_typed(command: str) -> str:
 
 
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
+    refused_by_framework,
     refused_tensor,
     wrong_kind,
     refused_by_torch,

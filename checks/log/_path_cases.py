@@ -115,6 +115,14 @@ PATHS = (
          'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    trainer.train(True)\n'
          '  File "/x/site-packages/transformers/trainer.py", line 7, in train\n    state = load(path)\n'
          "FileNotFoundError: [Errno 2] No such file or directory: 'out/checkpoint-80/trainer_state.json'", _TRAINER),
+    Case(_in_path(r"'(?!\.\./)(?:\./)?(?:data|datasets?|inputs?|corpus|images|annotations?|splits?)/[^']*'"),
+         "a file of the data is not below the folder in which the run was started: {path}",
+         "The path is relative: it starts at the current folder of the ranks, which is not the script's. The run was "
+         "started in another folder than the code expects, or the data (or a link to it) is missing there.",
+         (Fix("See where the ranks run, and what is there.", ("pwd; ls -ld {path:path} $(dirname {path:path})",)),
+          Fix("Start the run in the folder that has the data, link it there, or give the code the whole path.",
+              ("cd PROJECT && mgpu launch train.py", "ln -s /path/of/the/data data", "sbatch --chdir PROJECT job.sh"))),
+         _OPEN.format(file="settings.py", function="load", path="./data/train/part_0.json"), _PYTHON),
     Case(within(r"(?:dataset|dataloader|data_utils|/data/\S+|_data)\w*\.py in (?:__getitem__|_?load\w*|fetch|"
                 r"__next__)$"),
          "a file that the dataset lists does not exist: {path}",

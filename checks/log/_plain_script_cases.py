@@ -14,6 +14,7 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
+from ._layer_dtypes import layer_types
 from ._refusal import layer_of
 from ._refused_by_layers import alike
 from ._refused_by_torch import refused_by_torch
@@ -167,10 +168,10 @@ _INDEXED = re.compile(r"Index put requires .* got (?P<kept>\w+) for the destinat
 
 
 def types_differ(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Explain an assignment by an index, in scripts and packages; other messages as `in_plain_script` does."""
+    """Explain an assignment by an index and a layer's input; other messages as `in_plain_script` does."""
     found = _INDEXED.search(raised.message) if raised else None
     if found is None or raised is None:
-        return in_plain_script(groups, raised)
+        return (layer_types(raised) if raised else None) or in_plain_script(groups, raised)
     at = f" ({raised.place})" if raised.place else ""
     return Meaning(
         f"values of the type {found['given']} are written by an index into a tensor of the type {found['kept']}{at}",

@@ -6,7 +6,9 @@ One entry for one message, as in `_refused_inputs.py`. Texts for `exceptions.py`
 from __future__ import annotations
 
 from mgpu.check import Fix
+from mgpu.snapshot import UncaughtException
 
+from ._own_objects import Meaning
 from ._refusal import Look, Refusal
 
 # fmt: off
@@ -75,5 +77,61 @@ _OF_KEYS = (
     Refusal("IndexError TypeError", r"only integers, slices \(`:`\), ellipsis.*\(got str\)",
             "a text is used as the index of a tensor{at}", _KEYS_OF_ARRAY, _PRINT_IT, of_code=True),
 )
+_NAMES_OF_CLASSES = "train_dataloader.dataset.metainfo = dict(classes=('car', 'person'))"
+# A framework's own line gives these messages another meaning than the one that they have for any array.
+_OF_EMPTY_DATA = (
+    Refusal("ValueError", r"need at least one array to concatenate",
+            "the dataset is empty: none of its annotations is left after they were read and filtered{at}",
+            "mmengine joins the records of all samples, and there are none. For a custom dataset, the names of the "
+            "classes in the config are usually not those of the annotation file: then no annotation matches, and "
+            "images without one are left out (filter_empty_gt). Or the file is another one, or empty.",
+            (Fix("Set the names exactly as the annotation file has them, in each dataset of the config, and the number "
+                 "of classes in the head.",
+                 (_NAMES_OF_CLASSES,
+                  "python -c \"import json; print([c['name'] for c in json.load(open('ANN.json'))['categories']])\"")),
+             Fix("Check the file and the folder that the config names.",
+                 ("grep -rnE 'ann_file|data_root|data_prefix' CONFIG",))), of_code=True,
+            within=r"mmengine/dataset/base_dataset\.py in _serialize_data"),
+    Refusal("RuntimeError",
+            r"start \((?P<start>\d+)\) \+ length \((?P<length>\d+)\) exceeds dimension size \((?P<got>\d+)\)",
+            "DeepSpeed's partitions do not fit the parameters: one of {length} elements is taken from a part of {got}",
+            "ZeRO divides each group of parameters by its data-parallel size, and links every parameter to its part of "
+            "the fp32 copy. Here the part is smaller than what the parameter has in it: the group was divided by "
+            "another number of ranks. That happens if the experts of a mixture of experts, which have data-parallel "
+            "groups of their own, are in one group with the other parameters, or if a size (tensor, pipeline or "
+            "expert parallel) changed after the groups were made.",
+            (Fix("Put the experts into groups of their own before deepspeed.initialize.",
+                 ("from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer",
+                  "groups = split_params_into_different_moe_groups_for_optimizer(groups)")),
+             Fix("Compare the sizes of the parallel groups with the number of ranks.",
+                 ("grep -rnE '(expert|tensor|pipeline)[-_](model[-_])?parallel[-_]size|ep[-_]size' SCRIPT",)),
+             Fix("A newer DeepSpeed may divide this model correctly.", ("pip show deepspeed",))), of_code=True,
+            within=r"deepspeed/utils/tensor_fragment\.py in get_hp_fragment_mapping"),
+    Refusal("RuntimeError", r"No grad accumulator for a saved leaf",
+            "a parameter that a function of its own saved for the backward pass was replaced before it{at}",
+            "FSDP makes a layer's parameters anew from its flat shard before the forward pass and frees them after it. "
+            "An autograd function (ctx.save_for_backward of a fused kernel, as those of mamba, flash-attention or "
+            "xformers) that saved such a parameter then finds that it no longer exists. Releases of torch before 2.0 "
+            "do not keep it.",
+            (Fix("Let FSDP keep the parameters of these layers as they are: a newer torch, use_orig_params, or do not "
+                 "free them after the forward pass.",
+                 ("FSDP(model, use_orig_params=True)", "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP")),
+             Fix("Or use DDP, or the layer without its fused kernel."),
+             Fix("Without FSDP: do not delete, reassign or move the parameters between forward and backward.")),
+            of_code=True),
+    Refusal("ValueError", r"^Tools should either be a JSON schema, or a callable function with type hints",
+            "the tools of a sample are neither dicts nor functions: probably JSON as text, or a list within a list{at}",
+            "The chat template takes a list with one dict (a JSON schema) or function for each tool. Parquet and JSON "
+            "Lines files often hold the whole list as one text, or each tool as a text.",
+            (Fix("Look at one sample.", ("print(type(tools), type(tools[0]), str(tools)[:300])",)),
+             Fix("Turn the text into dicts where the sample is read.",
+                 ("tools = json.loads(tools) if isinstance(tools, str) else tools",
+                  "tools = [json.loads(t) if isinstance(t, str) else t for t in tools] or None"))), of_code=False),
+)
 OF_FRAMEWORKS = (*_OF_CONFIGS, *_OF_STEPS, *_OF_MESHES, *_OF_HOOKS, *_OF_LIMITS, *_OF_KEYS)
 # fmt: on
+
+
+def refused_by_framework(one: UncaughtException) -> Meaning | None:
+    """Return what a message means that a framework's own line gives another meaning than the general one."""
+    return next((meant for known in _OF_EMPTY_DATA if (meant := known.read(one, one.message))), None)

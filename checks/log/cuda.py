@@ -11,6 +11,7 @@ from mgpu.snapshot import UncaughtException
 from .. import _notebooks as notebooks
 from . import _device_cases
 from ._circumstances import shown
+from ._extension_kernels import extension_without_kernels
 from ._gpu_number_cases import GLOBAL_RANK, GPU_NUMBERS
 from ._kernel_cases import CRASHES, FAILED_IN_TRAINING, START_IN_FORK
 from ._plain_torch_cases import CUBLAS_HANDLE
@@ -111,7 +112,7 @@ ROWS = (
         "A wheel contains code for some GPU generations only. This GPU is too new or too old for it.",
         (_ARCH, Fix("Blackwell (sm_100, sm_120) needs a build for CUDA 12.8 or newer.",
                     ("pip install --upgrade torch --index-url https://download.pytorch.org/whl/cu128",))),
-        "https://github.com/pytorch/pytorch/issues/167244"),
+        "https://github.com/pytorch/pytorch/issues/167244", explain=extension_without_kernels),
     Row("log_toolkit_newer_than_driver", "root", "cuda",
         r"provided PTX was compiled with an unsupported toolchain|cudaErrorUnsupportedPtxVersion|"
         r"device kernel image is invalid",
@@ -296,6 +297,22 @@ ROWS = (
          Fix("Check which pairs support it.", ("nvidia-smi topo -p2p r", "unset NCCL_P2P_LEVEL",
                                                "mgpu doctor --only links"))),
         "https://github.com/hiyouga/EasyR1/issues/579", because_of=("log_nccl_host_memory_path",)),
+    Row("log_apple_memory_full", "root", "cuda", r"MPS backend out of memory \(MPS allocated: (?P<used>[\d.]+ [GM]i?B)",
+        ("RuntimeError: MPS backend out of memory (MPS allocated: 7.12 GB, other allocations: 10.73 GB, max allowed: "
+         "18.13 GB). Tried to allocate 594.00 MB on private pool.",),
+        "the memory of this Mac's GPU is full: torch uses {used} of what all programs share",
+        "CPU and GPU share the memory of an Apple computer, and the message counts the other programs as \"other "
+        "allocations\". Training needs weights, gradients, optimizer states and activations; the logits of a large "
+        "vocabulary alone take batch x length x vocabulary x 4 bytes, more than once.",
+        (Fix("Use a smaller batch and shorter sequences, and accumulate gradients.",
+             ("TrainingArguments(per_device_train_batch_size=1, gradient_accumulation_steps=8)",)),
+         Fix("Recompute activations, and train an adapter instead of all weights.",
+             ("TrainingArguments(gradient_checkpointing=True)",)),
+         Fix("Close other programs that use the GPU."),
+         Fix("Let torch use more than its limit.", ("export PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0",), kind="stopgap",
+             caveat="The whole system can become slow or stop, as the message says.")),
+        "https://docs.pytorch.org/docs/stable/mps_environment_variables.html",
+        summary="The memory of an Apple GPU is full."),
     Row("log_mps_failed", "root", "cuda",
         r"MPS client failed to connect|MPS server is not ready to accept|MPS client has been terminated|"
         r"resources required to (?:create MPS client|support device connections) have been exhausted|cudaErrorMps|"

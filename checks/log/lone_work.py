@@ -53,6 +53,15 @@ _WORK = {
         "loaded the model",
         Fix("Copy the model to a local disk of each node, and load it before the process group is created."),
     ),
+    "long": _Work(
+        "was still busy",
+        Fix(
+            "Make that work shorter, or let all ranks do it at the same time and in the same way. Find out why it "
+            "takes so long on some ranks: memory that is swapped, a slow disk, a CPU that other ranks share.",
+            ("free -g; vmstat 1 5", "py-spy dump --pid PID"),
+        ),
+        "The line says how long it took, which is longer than the others waited.",
+    ),
     "evaluate": _Work(
         "evaluated or generated",
         Fix(
@@ -65,11 +74,17 @@ _WORK = {
 }
 
 
+_ENDED = re.compile(r"[ _:-]*(?:done|finished|completed?|ended)\b", re.IGNORECASE)
+_LONGEST = 80  # characters of a line in the title
+
+
 def _progress(work: LoneWork) -> str:
     """Return what the last line calls the work, as ' ("Running tokenizer on dataset")'; empty without words."""
     if work.function:
         return " (tokenizing, mapping)" if work.kind == "data" else ""
     text = re.sub(r"^(?:DEBUG|INFO|WARNING)\W+", "", work.text.strip())
+    if work.kind == "long":
+        return f' ("{re.split(_ENDED, text, maxsplit=1)[0][:_LONGEST].rstrip()}")'
     words = re.split(r"\s*(?:[(:|\[]|\d+ ?%|\.\.\.)", text, maxsplit=1)[0]
     return f' ("{words}")' if words else ""
 
@@ -88,6 +103,7 @@ def _progress(work: LoneWork) -> str:
         "log_store_wait_timed_out",
         "log_ranks_diverged",
         "log_exchange_stalled",
+        "log_timeout_line_cut",
     ),
 )
 def log_rank_worked_alone(log: Log) -> Answer:
@@ -107,7 +123,7 @@ def log_rank_worked_alone(log: Log) -> Answer:
     limit = f" of {work.timeout_s:,.0f} s" if work.timeout_s else ""
     if work.function:
         where = f" in {work.function}()"
-    doing = _progress(work)
+    doing = _progress(work) + (f" for {work.took_s:,.0f} s" if work.took_s else "")
     who = (
         "another rank" if work.function else "one rank, probably rank 0," if work.rank is None else f"rank {work.rank}"
     )

@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from ._circumstances import passed
+from ._circumstances import passed, shown
 
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -135,7 +135,19 @@ ROWS = (
              ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))", "mgpu doctor --script train.py")),
          Fix("If the GPUs are empty, host memory is meant (cuMem on a NUMA node).",
              ("export NCCL_CUMEM_HOST_ENABLE=0",))),
-        "https://github.com/pytorch/pytorch/issues/152302", because_of=("log_nccl_host_memory_path",)),
+        "https://github.com/pytorch/pytorch/issues/152302", because_of=("log_nccl_host_memory_path",),
+        cases=(Case(shown("wsl"),
+                    "NCCL could not allocate memory that two GPUs share: probably the limits of WSL2, not a full GPU",
+                    "The machine is Windows with WSL2, which has no direct access between GPUs and little memory that "
+                    "GPU and host can share. NCCL reports that as 'out of memory', also if the GPUs are empty.",
+                    (Fix("Look whether the GPUs are really full.", ("nvidia-smi",)),
+                     Fix("Turn off the paths that WSL2 lacks, one after the other.",
+                         ("export NCCL_P2P_DISABLE=1", "export NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0",
+                          "export NCCL_SHM_DISABLE=1", "mgpu smoke-test")),
+                     Fix("Or use gloo, or Linux without Windows: both GPUs work there.")),
+                    "  host      : DESKTOP-356K2N7.localdomain\n"
+                    "DESKTOP-356K2N7:1:2 [0] include/alloc.h:228 NCCL WARN Cuda failure 2 'out of memory'",
+                    "https://github.com/NVIDIA/nccl/issues/442"),)),
     Row("log_nccl_handles_not_passed", "root", "nccl",
         r"NCCL WARN UDS: (?P<what>.+)",
         ("h:1:2 [0] misc/ipcsocket.cc:95 NCCL WARN UDS: Binding to socket /tmp/nccl-socket-0-4dd7 failed : Address "

@@ -38,7 +38,7 @@ ROWS = (
              ("grep -nE '\\\\[[:space:]]+$' JOB.sh", "bash -n JOB.sh")),
          Fix("Or collect the options first, line by line, which needs no backslashes.",
              ("set -- --lr 1e-4 --bf16", "set -- \"$@\" --epochs 3", "torchrun train.py \"$@\""))), _ESCAPE,
-        summary="The shell runs a part of a command as a command of its own."),
+        summary="The shell runs a part of a command as a command of its own.", tags=("next_command",)),
     Row("log_shell_file_not_made", "secondary", "launcher",
         r"^(?P<command>mkdir|cp|mv|ln|touch|tee|rsync|tar|cat|ls|cd|source|chmod): (?:line \d+: )?"
         r"(?:cannot|can't|failed to|\S+: [Cc]annot|/)[^:]*(?::[^:]*)?: "

@@ -77,7 +77,7 @@ def choose(outcomes: Sequence[Outcome], log: Log | None, run: Run | None) -> Ver
     if run is not None and (run.signalled or run.timed_out):
         return _without_duplicates(_choose_of_stopped(found, log))
     found = _demote_launcher_effects(_demote_later_stops(found), run)
-    found = _demote_stopped_tasks(found)
+    found = _demote_next_commands(_demote_stopped_tasks(found))
     found = _demote_early_leavers(_demote_effects_on_peers(found, log, run), log)
     found = _demote_explained(_demote_task_exits(found))
     explained = _explained((cause.outcome.check, cause.role) for cause in found)
@@ -155,6 +155,15 @@ def _demote_later_stops(found: Sequence[Cause]) -> list[Cause]:
     return [
         replace(cause, role="secondary") if is_stop(cause) and any(line < _line(cause) for line in wrong) else cause
         for cause in found
+    ]
+
+
+def _demote_next_commands(found: Sequence[Cause]) -> list[Cause]:
+    """What the shell says after the program had failed is not why it failed: the script went on."""
+    first = min((_line(one) for one in found if one.of_log and one.role in ("root", "secondary")), default=0)
+    return [
+        replace(one, role="wrapper") if "next_command" in one.outcome.check.tags and first < _line(one) else one
+        for one in found
     ]
 
 

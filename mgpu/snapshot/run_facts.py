@@ -146,13 +146,14 @@ class StalledCollective:
 class LoneWork:
     """What one rank was still doing while others waited for it in a collective, as the last line before shows."""
 
-    kind: Label  # save, data, download, load, evaluate
+    kind: Label  # save, data, download, load, evaluate; long: anything that lasted longer than the timeout
     text: Text
     file: Text
     line: int
     rank: int | None = None  # None: its line does not name it
     function: Label | None = None  # in which the ranks wait, if only their traceback shows it
     timeout_s: float | None = None  # of the ranks that waited
+    took_s: float | None = None  # how long it lasted, as its line says
 
 
 @dataclass(frozen=True)

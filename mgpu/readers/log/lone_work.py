@@ -61,6 +61,15 @@ _FUNCTIONS = {
         r"\w*main_process_first|main_first|local_first)$"
     ),
 }
+# What a program says of something that has taken seconds; `choose` compares them with the timeout.
+_LASTED = re.compile(
+    r"(?<![a-z])(?:done|finished|completed?|ended)\b.{0,20}\b(?:after|in|took)[: ]+(?P<seconds>\d{2,7})(?:\.\d+)? ?"
+    r"s(?:ec\w*)?\b",
+    re.I,
+)
+_RANK = re.compile(r"\brank[=: ]{1,2}(?P<rank>\d{1,5})\b", re.I)
+_USUAL_TIMEOUT_S = 600  # NCCL's in torch since 2.2, if the log does not say it: torch/csrc/distributed/c10d/Types.hpp
+_LONG_S = 60  # shorter than any timeout
 FULL_BAR = re.compile(r"100%\|")
 _LASTING = ("evaluate", "save")  # other bars can begin and end within it
 _SKIPPED = re.compile(r"\bnot\b|\bskip|\bwill\b|\bevery\b|\bargs?\b|_steps|strategy|=\s*(?:True|False|None)\b", re.I)
@@ -93,6 +102,10 @@ def find(lines: Sequence[tuple[int, bytes]], name: str, rank: int | None, *, bef
                 work = LoneWork(kind, shown_text(line.whole), name, number, None, frame["function"])
                 return Candidate(work, before_timeout)
             continue
+        if lasted := _lasting(line.text):
+            named = _RANK.search(line.text)
+            of = line.rank if line.rank is not None else int(named["rank"]) if named else rank
+            return Candidate(LoneWork("long", shown_text(line.whole), name, number, of, took_s=lasted), before_timeout)
         if _SAVED.search(line.text):
             return None
         kind = kind_of_work(line.text)
@@ -110,6 +123,12 @@ def find(lines: Sequence[tuple[int, bytes]], name: str, rank: int | None, *, bef
             return None
         bars |= {total} if total is not None else set()
     return None
+
+
+def _lasting(text: str) -> float | None:
+    """Return the seconds that a line says something has taken, if it is long enough for a timeout."""
+    found = _LASTED.search(text) if not training_step(text) else None
+    return float(found["seconds"]) if found and int(found["seconds"]) >= _LONG_S else None
 
 
 def _within(bars: set[float], before: Sequence[tuple[int, bytes]]) -> bool:
@@ -140,6 +159,8 @@ def choose(found: Iterable[Candidate], waiting: Iterable[int | None], timeout_s:
         return None
     for one in found:
         work = one.work
+        if work.took_s is not None and work.took_s < (timeout_s or _USUAL_TIMEOUT_S):
+            continue
         if work.function or (work.rank not in ranks if work.rank is not None else 0 not in ranks):
             return replace(work, timeout_s=timeout_s)
     return None

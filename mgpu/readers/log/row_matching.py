@@ -85,15 +85,24 @@ class Signatures:
             return set(lines)
         split = {shape: line.lower().split() for shape, line in lines.items()}
         fresh = {word for words in split.values() for word in words} - self._dull - self._bright
-        together = b"\n".join(fresh)
-        found = [word for word in self._words if word in together]
-        bright = {one for one in fresh if any(word in one for word in found)} if found else set()
+        bright = self._with_any(b"\n%b\n" % b"\n".join(fresh))
         if len(self._dull) > _DULL_WORDS:
             self._dull.clear()
             self._bright.clear()
         self._dull |= fresh - bright
         self._bright |= bright
         return {shape for shape, words in split.items() if not self._bright.isdisjoint(words)}
+
+    def _with_any(self, together: bytes) -> set[bytes]:
+        """Return the lines of a text that contain a word of any row; each line is found once for each of its words."""
+        found = set()
+        for word in self._words:
+            at = together.find(word)
+            while at >= 0:
+                start, end = together.rfind(b"\n", 0, at) + 1, together.find(b"\n", at)
+                found.add(together[start:end])
+                at = together.find(word, end)
+        return found
 
     def match_shapes(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[str, ...]]:
         """Return the shapes whose lines must be searched, with the rows that can match them."""
