@@ -93,6 +93,9 @@ _NEXT_ROUND = re.compile(
     r"\bmake_experience\b|\brollouts?\b|\bwak(?:e|ing)[ _]up\b",
     re.I,
 )
+# mmengine's estimate of the time that is left in all epochs, and the time of one step.
+_LEFT = re.compile(r"\beta: (?P<h>\d+):(?P<m>\d\d):(?P<s>\d\d)\s+time: (?P<step>\d+\.\d+)")
+_EPOCH_ENDED = re.compile(r"\bend[ -]of[ -]epoch\W{0,3}(?P<epoch>\d{1,6})\b", re.I)
 # torch writes it when a process exits by itself.
 _EXITED = re.compile(r"destroy_process_group\(\) was not called before program exit")
 # "[Step 3/3] Launching training...": a script's heading of what it does next, not a step of the training.
@@ -224,10 +227,15 @@ def unnamed_total(text: str) -> float | None:
     return float(found["of"])
 
 
+def last_lines(tail: str) -> list[str]:
+    """Return the last lines of a log's tail that are not empty, without prefixes."""
+    lines = [line for line in tail.replace("\r", "\n").split("\n") if line.strip()][-_TAIL_LINES:]
+    return [parse_line(raw).text for raw in lines]
+
+
 def last_step(tail: str, announced: Announced) -> str | None:
     """Return the last line of a log's tail that counts steps, if it shows that the training reached its last one."""
-    lines = [line for line in tail.replace("\r", "\n").split("\n") if line.strip()][-_TAIL_LINES:]
-    whole = [parse_line(raw).text for raw in lines]
+    whole = last_lines(tail)
     texts = [text[:SEARCHED] for text in whole]
     if texts and _ANNOUNCES.match(texts[-1]):
         return None
@@ -255,6 +263,8 @@ class _Later:
     steps: bool = False  # a step without a total
     inner: bool = False  # the bar within an epoch is complete
     works: bool = False  # the run gives an inference engine the new weights, or generates with it, as after each step
+    evaluated: int | None = None  # the epoch after which the run was evaluated
+    ended: int | None = None  # the epoch that a line says is over
     exited: bool = False  # the process exits by itself, and nothing between reports an error
 
 
@@ -265,10 +275,18 @@ def _state(text: str, announced: Announced, later: _Later, before: Iterable[str]
     if keras := _KERAS.match(text):
         later.inner = keras["at"] == keras["of"]
         return None if later.inner else False
+    if ended := _EPOCH_ENDED.search(text):
+        later.ended = int(ended["epoch"])
+        return None
     epoch = _OF_EPOCH.search(text)
     if epoch and epoch["at"]:
-        whole = epoch["at"] == epoch["of"] and int(epoch["epoch"]) == max(announced.epochs, default=-1)
-        return whole and not later.steps
+        complete = epoch["at"] == epoch["of"]
+        if complete and _EVALUATES.match(epoch["kind"] or ""):
+            later.evaluated = int(epoch["epoch"])
+            return None
+        if later.evaluated == int(epoch["epoch"]) and _only_this_epoch_left(text, int(epoch["of"]) - int(epoch["at"])):
+            return True
+        return complete and int(epoch["epoch"]) == max(announced.epochs, default=-1) and not later.steps
     found = [one for one in _COUNTER.finditer(text) if not _PREPARES.search(one["name"])]
     totals = [one for one in found if one["of"]]
     if totals:
@@ -282,6 +300,14 @@ def _state(text: str, announced: Announced, later: _Later, before: Iterable[str]
         return any(float(one["at"]) >= max(announced.steps) for one in steps)
     later.steps |= bool(found)
     return None
+
+
+def _only_this_epoch_left(text: str, steps: int) -> bool:
+    """Whether the time that is left is that of this epoch's last steps, to the second."""
+    left = _LEFT.search(text)
+    if left is None:
+        return False
+    return int(left["h"]) * 3600 + int(left["m"]) * 60 + int(left["s"]) <= steps * float(left["step"])
 
 
 def _advanced(step: re.Match[str], before: Iterable[str]) -> bool:
@@ -322,7 +348,7 @@ def _of_totals(
     if not epochs:
         index = _INDEX.search(text)
         return not index or int(index[1]) == max(announced.epochs, default=-1)
-    if later.inner:
+    if later.inner or later.ended == float(epochs[0]["at"]):
         return True
     if others or later.steps:
         return False

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mgpu.readers.log import prefilter
+from mgpu.readers.log import last_results, prefilter
 from mgpu.readers.log.counters import (
     ANNOUNCING,
     ANNOUNCING_WORDS,
@@ -49,7 +49,9 @@ _END = re.compile(
     r"\bcompleted without errors?\b|"
     r"\bconclu\w{2,4} com sucesso\b|\bcompletad[oa] con .{1,2}xito\b|\berfolgreich (?:abgeschlossen|beendet)\b|"
     r"\btermin\w+ avec succ|"
-    r"\b(?:saved|wrote|uploaded|pushed) (?:the )?(?:final|trained|merged) (?:model|checkpoint|weights|adapter)",
+    r"\b(?:saved|wrote|uploaded|pushed) (?:the )?(?:final|trained|merged) (?:model|checkpoint|weights|adapter|metrics|"
+    r"results)|\bfinished (?:all )?\d+ (?:runs|epochs|trials|folds|experiments|seeds)\b|"
+    r"\bsaving final epoch checkpoint\b",
     re.I,
 )
 # With the date and level of Python's logging: of the program itself, never of a batch script.
@@ -187,6 +189,8 @@ class Course:
         known = any(end.sure and not end.of_setup and lines - end.line < _LAST_LINES for end in self.ends)
         if not known and (step := last_step(tail, self.announced)):
             self.ends.append(Event(lines, shown_text(step), sure=True))
+        elif not known and (result := last_results.at_end(tail)):
+            self.ends.append(Event(lines, shown_text(result)))
         self.ends = [end for end in self.ends if end.last is None or lines - end.line < end.last]
 
     def scan(self, shapes: Sequence[bytes], lines: Sequence[bytes], numbers: Sequence[int]) -> None:

@@ -131,6 +131,8 @@ GOOD_ENDS = (
             "https://github.com/aws/sagemaker-training-toolkit", "wrapper"),
     GoodEnd(r"Waiting for W&B process to finish\.{3} .{0,12}\(success\)",
             ("wandb: Waiting for W&B process to finish... (success).",), "https://github.com/wandb/wandb", "wrapper"),
+    GoodEnd(r"^(?:wandb: )?Program ended successfully\.",
+            ("wandb: Program ended successfully.",), "https://github.com/wandb/wandb", "wrapper"),
     GoodEnd(r"Application shutdown complete|mgpu: finished",
             ("INFO:     Application shutdown complete.", "mgpu: finished"), "https://www.uvicorn.org/settings/"),
     GoodEnd(r"^=+ (?:\d+ \w+, )*\d+ passed\b(?!.*(?:failed|error))",
