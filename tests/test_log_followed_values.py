@@ -168,3 +168,24 @@ def test_frames_that_a_console_has_broken(tmp_path: Path) -> None:
     (one,) = read.read_logs([path]).raised
     assert (one.library, one.line) == ("torch/profiler/profiler.py:341 in events", 11)
     assert [call.code for call in one.calls] == ["call._call_and_handle_interrupt(", "assert self.profiler"]
+
+
+OF_VSCODE = """\
+---------------------------------------------------------------------------
+TypeError                                 Traceback (most recent call last)
+/home/ada/work/Net.ipynb Cell 9 line 1
+----> <a href='vscode-notebook-cell://ssh-remote/home/ada/work/Net.ipynb#X11?line=0'>1</a> evaluate(model, loader)
+
+/home/ada/work/Net.ipynb Cell 9 line 2
+     <a href='vscode-notebook-cell://ssh-remote/home/ada/work/Net.ipynb#X11?line=25'>26</a> for batch in loader:
+---> <a href='vscode-notebook-cell://ssh-remote/home/ada/work/Net.ipynb#X11?line=26'>27</a>     out = model(batch, 1, 2)
+
+TypeError: Net.forward() takes 3 positional arguments but 4 were given
+"""
+
+
+def test_frames_of_a_notebook_in_vs_code(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(OF_VSCODE, "utf-8")
+    (one,) = read.read_logs([path]).raised
+    assert (one.place, one.own_code) == ("Net.ipynb Cell 9:2", "out = model(batch, 1, 2)")

@@ -66,6 +66,44 @@ def test_whose_line_it_was(calls: list[tuple[str, str, str]], error: str, title:
     assert found.startswith(title), found
 
 
+DEVICES = "RuntimeError: Expected all tensors to be on the same device, but "
+FOUND = (
+    f"{DEVICES}found at least two devices, {{}} and {{}}! (when checking argument for argument {{}} in method {{}})\n"
+)
+GOT = f"{DEVICES}got {{}} is on {{}}, different from other tensors on {{}} (when checking argument in method {{}})\n"
+RNN = "RuntimeError: Input and {} tensors are not at the same device, found input tensor at {} and {} tensor at {}\n"
+FC = [(SCRIPT, "main", "out = model(x)"), MODULE, (NETS, "forward", "h = self.fc(x)"), MODULE, LINEAR]
+TABLE = [*FC[:-1], ("torch/nn/functional.py", "embedding", "return torch.embedding(weight, input)")]
+LOSS = [(SCRIPT, "main", "loss = ce(out, y)"), ("torch/nn/functional.py", "cross_entropy", "return nll()")]
+LSTM = [*FC[:2], (NETS, "forward", "h = self.lstm(x)"), ("torch/nn/modules/rnn.py", "forward", "result = _VF.lstm(")]
+
+
+@pytest.mark.parametrize(
+    ("calls", "error", "title"),
+    [
+        (FC, FOUND.format("cuda:0", "cpu", "mat1", "wrapper_CUDA_addmm"), "the input of self.fc is on the CPU"),
+        (FC, FOUND.format("cpu", "cuda:0", "mat1", "wrapper_CUDA_addmm"), "the weights of self.fc are on the CPU"),
+        (FC, GOT.format("mat1", "cpu", "cuda:0", "wrapper_CUDA_addmm"), "the input of self.fc is on the CPU"),
+        (FC, GOT.format("mat2", "cpu", "cuda:0", "wrapper_CUDA_mm"), "the weights of self.fc are on the CPU"),
+        (TABLE, FOUND.format("cuda:0", "cpu", "index", "wrapper_CUDA__index_select"), "the input of self.fc is on the"),
+        (LOSS, FOUND.format("cuda:0", "cpu", "target", "wrapper_CUDA_nll_loss_forward"),
+         "the labels are on the CPU, and the predictions on the GPU (train.py:7 in main)"),
+        (LOSS, FOUND.format("cuda:0", "cpu", "weight", "wrapper_CUDA_nll_loss_forward"), "the class weights are on"),
+        (LSTM, RNN.format("parameter", "cuda:0", "parameter", "cpu"), "the weights of self.lstm are on the CPU"),
+        (LSTM, RNN.format("hidden", "cuda:0", "hidden", "cpu"), "the hidden state is on the CPU, and the input on the"),
+        # No layer of torch: a product in the script itself. Two GPUs: the model was split or copied.
+        ([(SCRIPT, "main", "y = a @ b")], FOUND.format("cuda:0", "cpu", "mat2", "wrapper_CUDA_mm"), "the model"),
+        (FC, FOUND.format("cuda:0", "cuda:1", "mat1", "wrapper_CUDA_addmm"), "the model and its"),
+        (FC, f"{DEVICES}found at least two devices, cuda:0 and cpu!\n", "the model and its"),
+    ],
+)  # fmt: skip
+def test_which_tensor_is_on_the_wrong_device(
+    calls: list[tuple[str, str, str]], error: str, title: str, tmp_path: Path
+) -> None:
+    _, found, _ = explained(tmp_path, f"{frames(*calls)}{error}")
+    assert found.startswith(title), found
+
+
 OOM = "DESKTOP-356K2N7:1:2 [0] include/alloc.h:228 NCCL WARN Cuda failure 2 'out of memory'\n"
 TIMEOUT = (
     "[rank{rank}]:[E ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog caught collective operation timeout: "

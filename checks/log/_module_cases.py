@@ -70,7 +70,7 @@ def called_module(one: UncaughtException | None) -> str | None:
     return None
 
 
-def _never_moved(name: str | None, where: str) -> Meaning:
+def never_moved(name: str | None, where: str) -> Meaning:
     """Explain a module whose weights are on the CPU while its input is on the GPU."""
     module, of_module = name or "MODULE", f"the weights of {name}" if name else "a module's weights"
     only = (
@@ -93,6 +93,20 @@ def _never_moved(name: str | None, where: str) -> Meaning:
     )
 
 
+def input_not_moved(name: str | None, where: str) -> Meaning:
+    """Explain an input on the CPU of a module whose weights are on the GPU."""
+    return Meaning(
+        f"the input of {name or 'a module'} is on the CPU, and its weights are on the GPU{where}",
+        "The batch, or a tensor made in the script, was not moved to the rank's GPU.",
+        (
+            Fix(
+                "Let accelerate move batches (prepare the DataLoader), or move the tensor.",
+                ("batch = batch.to(accelerator.device)", "mgpu doctor --script train.py"),
+            ),
+        ),
+    )
+
+
 def explain_input_type(one: UncaughtException | None) -> Meaning | None:
     """Explain an input of another device or dtype than the weights of the module that gets it."""
     found = _TYPES.search(one.message) if one else None
@@ -102,18 +116,9 @@ def explain_input_type(one: UncaughtException | None) -> Meaning | None:
     name = called_module(one)
     module, where = name or "MODULE", f" ({one.place})" if one.place else ""
     if input_on_gpu and not weight_on_gpu:
-        return _never_moved(name, where)
+        return never_moved(name, where)
     if weight_on_gpu and not input_on_gpu:
-        return Meaning(
-            f"the input of {name or 'a module'} is on the CPU, and its weights are on the GPU{where}",
-            "The batch, or a tensor made in the script, was not moved to the rank's GPU.",
-            (
-                Fix(
-                    "Let accelerate move batches (prepare the DataLoader), or move the tensor.",
-                    ("batch = batch.to(accelerator.device)", "mgpu doctor --script train.py"),
-                ),
-            ),
-        )
+        return input_not_moved(name, where)
     return Meaning(
         f"the input of {name or 'a module'} has another dtype than its {found['what']}: {found['input']} and "
         f"{found['weight']}{where}",

@@ -12,6 +12,8 @@ _MAYBE_BROKEN = re.compile(rb'File ?\n"|", ?\nline |", line ?\n\d|, ?\nin ')
 _BROKEN_FRAME = re.compile(
     rb'^([ \t]*)File ?(\n?)"([^"\n]{1,300})", ?(\n?)line ?(\n?)(\d+), ?(\n?)in ?(\n?)(\S[^\n]*)$', re.MULTILINE
 )
+# How VS Code marks the numbers of lines in a traceback of a notebook.
+_LINKED_NUMBER = re.compile(rb"<a href='vscode-notebook-cell:[^'\n]*'>(\d+)</a>")
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
@@ -24,6 +26,8 @@ def text(piece: bytes) -> bytes:
             piece = piece.replace(curly.encode(), straight)
     if b"/s" in piece or b"s/it" in piece:
         piece = _AFTER_BAR.sub(rb"\1\r", piece)
+    if b"vscode-notebook-cell" in piece:
+        piece = _LINKED_NUMBER.sub(rb"\1", piece)
     if b"\x1b" in piece:
         piece = _ESCAPES.sub(b"", piece)
     return _BROKEN_FRAME.sub(_joined, piece) if b'", ' in piece and _MAYBE_BROKEN.search(piece) else piece

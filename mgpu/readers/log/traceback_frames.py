@@ -7,7 +7,8 @@ import re
 FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 RICH_FRAME = re.compile(r"(?P<file>/\S+|\S+\.py):(?P<line>\d+) in (?P<function>\S+)$")
 IPYTHON_FRAME = re.compile(
-    r"(?:File )?(?P<file>/?[\w./~+-]+\.py|<ipython-input[^>]*>|Cell In ?\[\d+\])(?:(?::|, line )(?P<line>\d+))?"
+    r"(?:File )?(?P<file>/?[\w./~+-]+\.py|<ipython-input[^>]*>|Cell In ?\[\d+\]|[^\s:][^:\n]{0,200}\.ipynb Cell \d+)"
+    r"(?:(?::|,? line )(?P<line>\d+))?"
     r"(?:,? in (?:[\w<>]+\.)*(?P<function>\w+|<[^>]*>)|(?<=\d)$)"  # without a function: in a cell, or an import
 )
 # The line of a frame that IPython marks among its neighbors.

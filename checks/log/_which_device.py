@@ -1,0 +1,116 @@
+"""Which tensor is on the wrong device? torch names the argument of the operation, and the devices in a fixed order.
+
+In "found at least two devices, cuda:0 and cpu! (when checking argument for argument mat1 in method wrapper_CUDA_addmm)"
+the second device is that of the named argument, the first one that of the arguments before it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from mgpu.check import Fix
+from mgpu.command_line import python
+from mgpu.signature import Meaning
+from mgpu.snapshot import UncaughtException
+
+from ._module_cases import called_module, input_not_moved, never_moved
+
+# https://github.com/pytorch/pytorch/blob/main/c10/core/DeviceGuard.h and aten/src/ATen/core/adaption.cpp
+_TWO = re.compile(
+    r"found at least two devices, (?P<first>[\w:]+) and (?P<second>[\w:]+)! \(when checking argument for argument "
+    r"(?P<argument>\w+) in method wrapper_\w+?_(?P<operation>[a-z]\w*)\)"
+)
+# Since torch 2.8.
+_GOT = re.compile(
+    r"but got (?P<argument>\w+) is on (?P<second>[\w:]+), different from other tensors on (?P<first>[\w:]+) \(when "
+    r"checking argument in method wrapper_\w+?_(?P<operation>[a-z]\w*)\)"
+)
+_OF_RNN = re.compile(
+    r"[Ii]nput and (?P<what>parameter|hidden) tensors are not at the same device, found input tensor at "
+    r"(?P<first>[\w:]+) and \w+ tensor at (?P<second>[\w:]+)"
+)
+# Where these move or place tensors, the rows' cases know more.
+_PLACED = re.compile(r"^accelerate/hooks\.py |^deepspeed/|^torch/nn/parallel/|^torch/optim/|^torch/distributed/fsdp/")
+_SPLIT = re.compile(r"cuda:\d+|npu:\d+|xpu:\d+|hip:\d+|mps(?::\d)?|xla:\d+")
+
+
+class _Roles(NamedTuple):
+    """What the named argument of an operation is, and what the ones before it are."""
+
+    named: str
+    others: str
+
+
+_WEIGHTS, _INPUT, _LABELS = "weights", "input", "labels"
+# By the operation's name without "wrapper_CUDA_", and its argument.
+# fmt: off
+_OPERATIONS = {
+    ("addmm", "mat1"): _Roles(_INPUT, _WEIGHTS),  # a linear layer: bias, input, weight
+    ("addmm", "mat2"): _Roles(_WEIGHTS, _INPUT),
+    ("mm", "mat2"): _Roles(_WEIGHTS, _INPUT),
+    ("index_select", "index"): _Roles(_INPUT, _WEIGHTS),  # an embedding: weight, ids
+    ("embedding", "indices"): _Roles(_INPUT, _WEIGHTS),
+    ("native_layer_norm", "weight"): _Roles(_WEIGHTS, _INPUT),
+    ("native_batch_norm", "weight"): _Roles(_WEIGHTS, _INPUT),
+    ("cudnn_batch_norm", "weight"): _Roles(_WEIGHTS, _INPUT),
+    ("native_group_norm", "weight"): _Roles(_WEIGHTS, _INPUT),
+    ("cudnn_convolution", "weight"): _Roles(_WEIGHTS, _INPUT),
+    ("slow_conv2d_forward", "weight"): _Roles(_WEIGHTS, _INPUT),
+    ("prelu_kernel", "weight"): _Roles(_WEIGHTS, _INPUT),
+    ("nll_loss_forward", "target"): _Roles(_LABELS, "predictions"),
+    ("nll_loss2d_forward", "target"): _Roles(_LABELS, "predictions"),
+    ("binary_cross_entropy", "target"): _Roles(_LABELS, "predictions"),
+    ("nll_loss_forward", "weight"): _Roles("class weights", "predictions"),
+    ("nll_loss2d_forward", "weight"): _Roles("class weights", "predictions"),
+}
+# fmt: on
+_LAYER = re.compile(r"torch/nn/modules/(?!module\.py|container\.py)\w+\.py in |torch/nn/functional\.py in ")
+
+
+def which_device(one: UncaughtException | None) -> Meaning | None:
+    """Explain which tensor is on the CPU and which on the GPU; None if two GPUs, or a library's placing, are meant."""
+    text = one.message if one else ""
+    found = _TWO.search(text) or _GOT.search(text) or _OF_RNN.search(text)
+    if one is None or found is None or any(_PLACED.search(frame) for frame in one.frames):
+        return None
+    roles = _roles(found.groupdict(), one)
+    first, second = found["first"], found["second"]
+    if roles is None or "cpu" not in (first, second) or not (_SPLIT.match(first) or _SPLIT.match(second)):
+        return None
+    on_cpu, on_gpu = (roles.named, roles.others) if second == "cpu" else (roles.others, roles.named)
+    where, name = f" ({one.place})" if one.place else "", called_module(one)
+    if on_cpu == _WEIGHTS:
+        return never_moved(name, where)
+    if on_cpu == _INPUT and on_gpu == _WEIGHTS:
+        return input_not_moved(name, where)
+    return _of_loss(on_cpu, on_gpu, where)
+
+
+def _roles(groups: dict[str, str], one: UncaughtException) -> _Roles | None:
+    if groups.get("what"):
+        return _Roles(_WEIGHTS if groups["what"] == "parameter" else "hidden state", _INPUT)
+    operation = groups["operation"].strip("_")
+    roles = _OPERATIONS.get((operation, groups["argument"]))
+    of_layer = bool(one.frames) and bool(_LAYER.search(one.frames[-1]))
+    return roles if of_layer else None  # a product in the script's own line has no weights
+
+
+def _of_loss(on_cpu: str, on_gpu: str, where: str) -> Meaning:
+    """Explain labels, class weights or a state that stayed on the CPU."""
+    made = {
+        _LABELS: "The labels of the batch were not moved to the rank's GPU with the inputs.",
+        "predictions": "The predictions were moved to the CPU (.cpu(), a gather), and the labels were not.",
+        "class weights": "The weights of the classes are a tensor that the script makes itself: it stays on the CPU.",
+        "hidden state": "The first state of the network is made in the script, and stays on the CPU.",
+    }
+    right = {
+        _LABELS: "labels = labels.to(logits.device)",
+        "class weights": "criterion = nn.CrossEntropyLoss(weight=weight.to(accelerator.device))",
+        "hidden state": "h0 = torch.zeros(layers, x.size(0), hidden, device=x.device)",
+    }
+    return Meaning(
+        f"the {on_cpu} are on the CPU, and the {on_gpu} on the GPU{where}".replace("state are", "state is"),
+        made.get(on_cpu, "One of the two was not moved to the rank's GPU."),
+        (Fix("Move them to the same device.", (right.get(on_cpu) or python("x = x.to({:dotted})", "device"),)),),
+    )
