@@ -56,6 +56,14 @@ LEAF = (
         ([("verl/models/patch.py", "apply", "from transformers.models.llama import LlamaFroCausalLM")],
          "ImportError: cannot import name 'LlamaFroCausalLM' from 'transformers.models.llama' (x.py)\n",
          "the name LlamaFroCausalLM is misspelled: probably LlamaForCausalLM is meant"),
+        ([(NETS, "__init__", "self.defautlts.update(base.defaults)")],
+         "AttributeError: 'SAM' object has no attribute 'defautlts'\n",
+         "SAM has no attribute defautlts, which nets.py:7 in __init__ reads: probably defaults is meant"),
+        ([(NETS, "__init__", "self.defaults.update(base.options)")],
+         "AttributeError: 'SAM' object has no attribute 'defaults'\n",
+         "SAM has no attribute defaults, which nets.py:7 in __init__ reads"),
+        ([(SCRIPT, "objective", "with initialize():"), ("hydra/core/global_hydra.py", "initialize", "raise ValueError(")],
+         "ValueError: GlobalHydra is already initialized, call GlobalHydra.instance().clear() if you want to re-initialize\n", "hydra.initialize() is called a second time in one process"),
         ([("verl/models/patch.py", "apply", "from transformers.models.llama import LlamaFooCausalLM")],
          "ImportError: cannot import name 'LlamaFooCausalLM' from 'transformers.models.llama' (x.py)\n",
          "the installed verl and transformers do not fit"),
@@ -110,6 +118,9 @@ TIMEOUT = (
     "WorkNCCL(SeqNum=1, OpType=BROADCAST, NumelIn=1310, NumelOut=1310, Timeout(ms)=600000) ran for 600081 "
     "milliseconds before timing out.\n"
 )
+IN_PLACE = (
+    "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: "
+)
 LOST_OPTION = "run.sh: line 45: --disable_tqdm: command not found\n"
 BUSY = "Worker[rank=5]: model_to_cpu/move_{done} after {seconds}.03s ...\n"
 
@@ -126,6 +137,12 @@ BUSY = "Worker[rank=5]: model_to_cpu/move_{done} after {seconds}.03s ...\n"
         (BUSY.format(done="done", seconds=5133) + TIMEOUT.format(rank=3), 'ranks waited in BROADCAST until the timeout '
          'of 600 s, while rank 5 was still busy ("Worker[rank=5]: model_to_cpu/move") for 5,133 s'),
         (BUSY.format(done="done", seconds=90) + TIMEOUT.format(rank=3), "a rank waited for the others in BROADCAST"),
+        ("Tesla P100-PCIE-16GB with CUDA capability sm_60 is not compatible with the current PyTorch installation.\n"
+         + NO_KERNEL, "the installed torch has no kernels for this GPU: Tesla P100-PCIE-16GB (sm_60)"),
+        (f"{IN_PLACE}[torch.cuda.FloatTensor [1, 7, 20]], which is output 0 of torch::autograd::CopySlices, is at version 7; "
+         "expected version 0 instead.\n", "a tensor was written piece by piece (x[:, i] = ...)"),
+        (f"{IN_PLACE}[torch.cuda.LongTensor [1, 512]] is at version 4; expected version 3 instead.\n", "the model was probably "
+         "called twice before backward"),
         ("train.py: error: argument --fp8: ignored explicit argument 'false'\n",
          "--fp8 is a switch that takes no value, and it got one: 'false'"),
         ("RuntimeError: MPS backend out of memory (MPS allocated: 7.12 GB, other allocations: 10.73 GB, max allowed: "

@@ -20,6 +20,18 @@ _OF_ACTIVATION = (
 
 # fmt: off
 CHANGED_IN_PLACE = (
+    Case(said(r"which is output \d+ of (?:torch::autograd::)?CopySlices"),
+         "a tensor was written piece by piece (x[:, i] = ...) after an operation had used it",
+         "CopySlices is an assignment to a part of a tensor. Each makes a new version of the whole tensor, and what "
+         "used it before needs the old one for its backward pass: embeddings or hidden states that a loop replaces "
+         "position by position and passes through the model each time.",
+         (Fix("Collect the pieces in a list, and join them once.",
+              ("parts.append(h); x = torch.stack(parts, dim=1)",
+               "x = torch.where(mask, new, x)  # not: x[mask] = new")),
+          Fix("Or write into a copy in each round.", ("x = x.clone(); x[:, i] = h",)),
+          Fix("Let torch show the call that needed the old version.", ("torch.autograd.set_detect_anomaly(True)",))),
+         _MESSAGE.format(size="1, 714, 2048", made=", which is output 0 of torch::autograd::CopySlices,", there=7,
+                         wanted=0), _AUTOGRAD),
     Case(said(_TO_STEP),
          "an optimizer probably changed weights before another backward pass through them",
          "The tensor is the weight of a layer, and optimizer.step() changed it between the forward pass and this "

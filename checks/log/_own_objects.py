@@ -13,6 +13,7 @@ from .. import _version_skew as skew
 from .._calls import asked_by_script
 from ._followed_values import subscript
 from ._messages import short_name, wrong_value
+from ._similar_names import similar_in_lines
 
 PLAIN = r"[A-Za-z_][\w.]*"
 NAME = r"[A-Za-z_][\w.]*(?:\[['\"]?\w+['\"]?\])?"
@@ -52,6 +53,16 @@ def _other_sampler(owner: str, one: UncaughtException) -> Meaning:
     )
 
 
+def _misspelled(owner: str, name: str, typed: str, one: UncaughtException) -> Meaning:
+    """Explain an attribute whose name is nearly that of another one, which Python suggests or a line has."""
+    return Meaning(
+        f"{owner} has no attribute {name}, which {one.place} reads: probably {typed} is meant",
+        f"The two names differ by little. Either {name} is misspelled there, or {typed} is where it is set. It can "
+        "also have another name in another release.",
+        (Fix("Compare the two in the code.", (shell("grep -rnwE --include='*.py' {} .", f"{name}|{typed}"),)),),
+    )
+
+
 def lacks(one: UncaughtException) -> Meaning | None:
     """Explain an attribute that an object of a class does not have, which the script's own line reads."""
     found = _LACKS.match(one.message)
@@ -68,7 +79,8 @@ def lacks(one: UncaughtException) -> Meaning | None:
     owner, name = found["owner"], found["name"]
     if name == "set_epoch":
         return _other_sampler(owner, one)
-    like = f" Python suggests {found['like']}." if found["like"] else ""
+    if typed := found["like"] or similar_in_lines(one, name):
+        return _misspelled(owner, name, typed, one)
     package = skew.package_of(owner)
     whose = (
         f"{owner} is probably a class of {skew.distribution(package)}: another release of it may have {name}."
@@ -79,7 +91,7 @@ def lacks(one: UncaughtException) -> Meaning | None:
     )
     return Meaning(
         f"{owner} has no attribute {name}, which {one.place} reads",
-        f"{whose}{like}",
+        whose,
         (
             Fix(
                 f"Search where {name} is defined.",

@@ -128,7 +128,16 @@ _OF_EMPTY_DATA = (
                  ("tools = json.loads(tools) if isinstance(tools, str) else tools",
                   "tools = [json.loads(t) if isinstance(t, str) else t for t in tools] or None"))), of_code=False),
 )
-OF_FRAMEWORKS = (*_OF_CONFIGS, *_OF_STEPS, *_OF_MESHES, *_OF_HOOKS, *_OF_LIMITS, *_OF_KEYS)
+_OF_HYDRA = (
+    Refusal("ValueError", r"^GlobalHydra is already initialized",
+            "hydra.initialize() is called a second time in one process{at}",
+            "Hydra keeps one configuration per process. A loop, a trial of a hyperparameter search, a test or a cell "
+            "of a notebook that was run again calls initialize() again.",
+            (Fix("Let each call end its own.",
+                 ("with hydra.initialize(version_base=None, config_path='conf'): cfg = hydra.compose('config')",)),
+             Fix("Or clear it before.", ("hydra.core.global_hydra.GlobalHydra.instance().clear()",))), of_code=True),
+)
+OF_FRAMEWORKS = (*_OF_HYDRA, *_OF_CONFIGS, *_OF_STEPS, *_OF_MESHES, *_OF_HOOKS, *_OF_LIMITS, *_OF_KEYS)
 # fmt: on
 
 

@@ -11,7 +11,7 @@ from mgpu.snapshot import UncaughtException
 from .. import _notebooks as notebooks
 from . import _device_cases
 from ._circumstances import shown
-from ._extension_kernels import extension_without_kernels
+from ._gpu_generations import without_kernels
 from ._gpu_number_cases import GLOBAL_RANK, GPU_NUMBERS
 from ._kernel_cases import CRASHES, FAILED_IN_TRAINING, START_IN_FORK
 from ._plain_torch_cases import CUBLAS_HANDLE
@@ -101,7 +101,9 @@ ROWS = (
         "https://github.com/huggingface/transformers/blob/main/src/transformers/training_args.py",
         because_of=_NO_START),
     Row("log_gpu_without_kernels", "root", "cuda",
-        r"no kernel image is available for execution|is not compatible with the current PyTorch installation|"
+        r"no kernel image is available for execution|"
+        r"(?:(?P<gpu>[A-Z][\w .()-]{2,60}) with CUDA capability (?P<arch>sm_\d+) )?"
+        r"is not compatible with the current PyTorch installation|"
         r"cudaErrorNoKernelImageForDevice|CUDA error: invalid device function|"
         r"Error invalid device function at line \d+ in file",  # as bitsandbytes prints it
         ("RuntimeError: CUDA error: no kernel image is available for execution on the device",
@@ -112,7 +114,7 @@ ROWS = (
         "A wheel contains code for some GPU generations only. This GPU is too new or too old for it.",
         (_ARCH, Fix("Blackwell (sm_100, sm_120) needs a build for CUDA 12.8 or newer.",
                     ("pip install --upgrade torch --index-url https://download.pytorch.org/whl/cu128",))),
-        "https://github.com/pytorch/pytorch/issues/167244", explain=extension_without_kernels),
+        "https://github.com/pytorch/pytorch/issues/167244", explain=without_kernels),
     Row("log_toolkit_newer_than_driver", "root", "cuda",
         r"provided PTX was compiled with an unsupported toolchain|cudaErrorUnsupportedPtxVersion|"
         r"device kernel image is invalid",
