@@ -62,8 +62,9 @@ LEAF = (
         ([(NETS, "__init__", "self.defaults.update(base.options)")],
          "AttributeError: 'SAM' object has no attribute 'defaults'\n",
          "SAM has no attribute defaults, which nets.py:7 in __init__ reads"),
-        ([(SCRIPT, "objective", "with initialize():"), ("hydra/core/global_hydra.py", "initialize", "raise ValueError(")],
-         "ValueError: GlobalHydra is already initialized, call GlobalHydra.instance().clear() if you want to re-initialize\n", "hydra.initialize() is called a second time in one process"),
+        ([MAIN, ("hydra/core/global_hydra.py", "initialize", "raise ValueError(")],
+         "ValueError: GlobalHydra is already initialized, call GlobalHydra.instance().clear() if you want to "
+         "re-initialize\n", "hydra.initialize() is called a second time in one process"),
         ([("verl/models/patch.py", "apply", "from transformers.models.llama import LlamaFooCausalLM")],
          "ImportError: cannot import name 'LlamaFooCausalLM' from 'transformers.models.llama' (x.py)\n",
          "the installed verl and transformers do not fit"),
@@ -139,10 +140,10 @@ BUSY = "Worker[rank=5]: model_to_cpu/move_{done} after {seconds}.03s ...\n"
         (BUSY.format(done="done", seconds=90) + TIMEOUT.format(rank=3), "a rank waited for the others in BROADCAST"),
         ("Tesla P100-PCIE-16GB with CUDA capability sm_60 is not compatible with the current PyTorch installation.\n"
          + NO_KERNEL, "the installed torch has no kernels for this GPU: Tesla P100-PCIE-16GB (sm_60)"),
-        (f"{IN_PLACE}[torch.cuda.FloatTensor [1, 7, 20]], which is output 0 of torch::autograd::CopySlices, is at version 7; "
-         "expected version 0 instead.\n", "a tensor was written piece by piece (x[:, i] = ...)"),
-        (f"{IN_PLACE}[torch.cuda.LongTensor [1, 512]] is at version 4; expected version 3 instead.\n", "the model was probably "
-         "called twice before backward"),
+        (f"{IN_PLACE}[torch.cuda.FloatTensor [1, 7, 20]], which is output 0 of torch::autograd::CopySlices, is at "
+         "version 7; expected version 0 instead.\n", "a tensor was written piece by piece (x[:, i] = ...)"),
+        (f"{IN_PLACE}[torch.cuda.LongTensor [1, 512]] is at version 4; expected version 3 instead.\n",
+         "the model was probably called twice before backward"),
         ("train.py: error: argument --fp8: ignored explicit argument 'false'\n",
          "--fp8 is a switch that takes no value, and it got one: 'false'"),
         ("RuntimeError: MPS backend out of memory (MPS allocated: 7.12 GB, other allocations: 10.73 GB, max allowed: "
