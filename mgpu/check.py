@@ -222,6 +222,7 @@ class Family:
     stops_start: Literal["always", "on_gpus"] | None = None  # its errors certainly stop any run, or a run on GPUs
     known_at_start: bool = False  # a run does not start if its facts could not be read
     of_a_run: bool = False  # about a finished run: `mgpu doctor` cannot repeat it
+    fitted: Callable[[Problem, Mapping[str, Any]], Problem] | None = None  # without advice that is not for this run
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,10 @@ class Check:
         answer = self.function(**facts)
         if isinstance(answer, tuple):
             return tuple(map(self._complete, answer))
-        return self._complete(answer) if isinstance(answer, Problem) else answer
+        if not isinstance(answer, Problem):
+            return answer
+        problem, fitted = self._complete(answer), self.family.fitted
+        return fitted(problem, facts) if fitted else problem
 
     def _complete(self, problem: Problem) -> Problem:
         if problem.cause and WHY not in problem.cause and all(fix.text for fix in problem.fixes):

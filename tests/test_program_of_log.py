@@ -1,4 +1,4 @@
-"""The commands of fixes start the program of the log, and are for the libraries that it uses."""
+"""The commands of fixes start the program of the log, and are for its libraries (`checks/log/_advice.py`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def advice(tmp_path: Path, text: str) -> tuple[str, list[str]]:
     path = tmp_path / "run.log"
     path.write_text(text, "utf-8")
     log = read.read_logs([path])
-    outcomes = program_of_log.fitting(engine.judge(Snapshot(log=log), selections.DOCTOR), log)
+    outcomes = program_of_log.named(engine.judge(Snapshot(log=log), selections.DOCTOR), log)
     fixes = [fix for one in outcomes if one.problem for fix in one.problem.fixes]
     assert fixes, "nothing was found"
     return " ".join(fix.text for fix in fixes), [line for fix in fixes for line in fix.commands]

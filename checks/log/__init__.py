@@ -63,7 +63,11 @@
 
 from __future__ import annotations
 
-from mgpu.check import Kind
+from mgpu.check import Family, Kind
+
+from ._advice import for_program
+
+FAMILY = Family(fitted=for_program)
 
 # Written by Slurm, the kernel or a launcher: such a line can follow an exception without belonging to its message.
 KINDS_OF_OTHERS: frozenset[Kind] = frozenset({"scheduler", "kernel", "xid", "launcher"})

@@ -289,7 +289,7 @@ def _judge(
     if shown.log is not None:
         from mgpu.doctor import program_of_log
 
-        outcomes = program_of_log.fitting(outcomes, shown.log)
+        outcomes = program_of_log.named(outcomes, shown.log)
     verdict = verdicts.of_machine(outcomes, shown)
     code = verdicts.doctor_code(request.exit_style, verdict, outcomes, strict=request.strict)
     changes, since = _changes(before, shown)

@@ -1,0 +1,41 @@
+"""Which advice is for the program that a log shows? Commands of libraries that it does not use are left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from mgpu.check import Problem
+from mgpu.snapshot import Log
+
+_HUGGING_FACE = "hugging_face"  # a row of circumstances.py
+# Calls and commands of accelerate, transformers and trl.
+_THEIRS = re.compile(
+    r"accelerate launch |(?:Training|Seq2SeqTraining)Arguments\(|(?:SFT|GRPO|DPO)Config\(|Accelerator\("
+)
+_SHARDING = "Shard "  # how the text of such a fix begins. One that only names FSDP or DeepSpeed can be about them.
+_SCRIPT = re.compile(r"(?P<name>[\w.-]+\.py) in <module>")  # an installed program's frame has its package's folder
+
+
+def for_program(problem: Problem, facts: Mapping[str, Any]) -> Problem:
+    """Return the problem without advice that is not for this log's program.
+
+    If the log has a whole traceback, but nothing of Hugging Face's libraries, their commands and calls are left out,
+    and for a program with one process also the advice to shard it.
+    """
+    log: Log | None = facts.get("log")
+    if log is None or not _is_own(log):
+        return problem
+    own = [replace(fix, commands=tuple(one for one in fix.commands if not _THEIRS.match(one))) for fix in problem.fixes]
+    alone = not log.fallen and not any(log.ranks)
+    of_one = [fix for fix in own if not fix.text.startswith(_SHARDING)] if alone else own
+    return replace(problem, fix=tuple(of_one or own))
+
+
+def _is_own(log: Log) -> bool:
+    """Whether the log has the whole first traceback, which begins in a script, and nothing of these libraries."""
+    first = next((one for one in log.raised if one.frames and not one.of_launcher), None)
+    whole = first is not None and _SCRIPT.fullmatch(first.frames[0])
+    return bool(whole) and all(one.name != _HUGGING_FACE for one in log.shows)
