@@ -67,16 +67,11 @@ def lacks(one: UncaughtException) -> Meaning | None:
     """Explain an attribute that an object of a class does not have, which the script's own line reads."""
     found = _LACKS.match(one.message)
     own = one.packages[-1:] == ("",) or asked_by_script(one)
-    if (
-        not found
-        or not own
-        or not one.place
-        or wrong_value(one)
-        or not found["owner"][:1].isupper()
-        or found["owner"] == "NoneType"
-    ):
+    if not found or not own or not one.place or wrong_value(one):
         return None
     owner, name = found["owner"], found["name"]
+    if not owner[:1].isupper() or owner == "NoneType":
+        return None
     if name == "set_epoch":
         return _other_sampler(owner, one)
     if typed := found["like"] or similar_in_lines(one, name):
