@@ -64,7 +64,7 @@ _FIXES = (
     Fix("If the machine can stop at any time: save checkpoints often, and resume from the last complete one."),
 )
 _INCOMPLETE = " The last lines before it show that a checkpoint was being saved: it may be incomplete."
-_CHECK_IT = Fix("Compare the newest checkpoint with the one before it (its files and their sizes). If it is incomplete, "
+_CHECK_IT = Fix("Compare the newest checkpoint with the one before it (files and their sizes). If it is incomplete, "
                 "resume from the older one.", ("ls -lat CHECKPOINT_FOLDER",))
 _SAVING = "step 3/9 loss 0.41\nSaving the optimizer state...\n"
 _TERM = ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 77 got signal: 15\n")
