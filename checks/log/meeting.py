@@ -320,7 +320,8 @@ ROWS = (
             ("python -m accelerate.commands.launch ...", "python -m torch.distributed.run ...",
              "mgpu doctor --only accelerate_command_missing")),
         "https://github.com/KimMeen/Time-LLM/issues/20",
-        because_of=("log_environment_not_active", "log_module_not_loaded")),
+        because_of=("log_conda_folder_missing", "log_environment_not_active",
+                    "log_module_not_loaded")),
     Row("log_ranks_counted_without_gpu", "root", "launcher", r"Unsupported nproc_per_node value|"
         r"ValueError: Cuda is not available",
         ("ValueError: Unsupported nproc_per_node value: gpus", "ValueError: Cuda is not available."),
