@@ -38,6 +38,29 @@ _ARGUMENT = r"error: argument (?P<option>(?!--num_processes)[^:\s]+): "
 _VALUE = re.compile(r"invalid \S+ value: (?P<quote>['\"])(?P<value>.*)(?P=quote)$")
 
 
+def _switch_with_value(option: str, what: str) -> Meaning:
+    """Explain a value for an option that has none."""
+    return Meaning(
+        f"{option} is a switch that takes no value, and it got one: {what.rpartition(' ')[2]}",
+        "The script defines it with action='store_true': it is on if it is given, and off if not. Sweeps of W&B, "
+        "launchers and YAML files pass every parameter as --name=value.",
+        (
+            Fix(
+                "Leave it out for false, and give it without a value for true.",
+                (shell("grep -rn -e {} .", option),),
+            ),
+            Fix(
+                "In a sweep of W&B, let the agent pass switches that way.",
+                ("command: [${env}, python, ${program}, ${args_no_boolean_flags}]",),
+            ),
+            Fix(
+                "Or let the script accept --name and --no-name.",
+                ("parser.add_argument('--fast', action=argparse.BooleanOptionalAction)",),
+            ),
+        ),
+    )
+
+
 def _argument(groups: Mapping[str, str], _: UncaughtException | None) -> Meaning | None:
     """Return what the rejected value shows: nothing at all, or the name of a variable instead of its value."""
     option, what = groups["option"], groups["what"]
@@ -54,25 +77,7 @@ def _argument(groups: Mapping[str, str], _: UncaughtException | None) -> Meaning
             ),
         )
     if what.startswith("ignored explicit argument"):
-        return Meaning(
-            f"{option} is a switch that takes no value, and it got one: {what.rpartition(' ')[2]}",
-            "The script defines it with action='store_true': it is on if it is given, and off if not. Sweeps of W&B, "
-            "launchers and YAML files pass every parameter as --name=value.",
-            (
-                Fix(
-                    "Leave it out for false, and give it without a value for true.",
-                    (shell("grep -rn -e {} .", option),),
-                ),
-                Fix(
-                    "In a sweep of W&B, let the agent pass switches that way.",
-                    ("command: [${env}, python, ${program}, ${args_no_boolean_flags}]",),
-                ),
-                Fix(
-                    "Or let the script accept --name and --no-name.",
-                    ("parser.add_argument('--fast', action=argparse.BooleanOptionalAction)",),
-                ),
-            ),
-        )
+        return _switch_with_value(option, what)
     names = {part.lstrip("-").replace("-", "_") for part in option.split("/")}
     if value and (value.lstrip("-").replace("-", "_") in names or "$" in value or "{" in value):
         return Meaning(
