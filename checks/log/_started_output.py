@@ -34,7 +34,7 @@ def printed_at_start(one: UncaughtException) -> Meaning | None:
     return Meaning(
         f'"{other}" is probably printed at the start of every Python or shell, and {package} reads it with the number '
         f"{lines[-1]} ({one.raised_in or one.place})",
-        f"{package} starts a program and expects only a number from it. Usually the text in front of it comes from code "
+        f"{package} starts a program and expects only a number from it. Usually the text before it comes from code "
         "that runs at each start: usercustomize.py or sitecustomize.py, a .pth file, .bashrc or the file in BASH_ENV. "
         "Each package that reads the output of a program then fails in the same way.",
         (

@@ -9,6 +9,9 @@ from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
 _BASH = "https://www.gnu.org/software/bash/manual/bash.html#Bash-Startup-Files"
+_LAUNCHER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launcher/launch.py"
+_BSUB = "https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=reference-bsub"
+_SBATCH = "https://slurm.schedmd.com/sbatch.html"
 _CONDA = "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html"
 _LOGIN_FILE = r"\S*(?:\.(?:bashrc|bash_profile|bash_login|profile|zshrc|zshenv|zprofile)|/etc/(?:profile|bashrc))[:\[]"
 _NO_CONDA = (
@@ -34,6 +37,17 @@ ROWS = (
           "run.zsh:source:7: no such file or directory: /data/conda3/etc/profile.d/conda.sh"), _CONDA),
     _row("conda_missing_at_login", rf"^{_LOGIN_FILE}.*{_NO_CONDA}",
          ("/home/ada/.bashrc: line 15: /data/conda3/etc/profile.d/conda.sh: No such file or directory",), _CONDA),
+    _row("processes_spawned", r"\bprocess \d+ spawned with command: \[",
+         ("[2026-11-08 10:00:00,071] [INFO] [launch.py:256:main] process 71 spawned with command: ['python', 'a.py']",),
+         _LAUNCHER),
+    _row("process_ended", r"^Killing subprocess \d|\bexits with return code = [1-9]",
+         ("[2026-11-08 10:00:01,116] [INFO] [launch.py:319:sigkill_handler] Killing subprocess 71",), _LAUNCHER),
+    _row("errors_of_lsf", r"^Read file <[^<>]+> for stderr output of this job",
+         ("Read file </work/ada/fit.err> for stderr output of this job.",), _BSUB),
+    _row("errors_of_slurm", r"^\s*(?:#SBATCH\s+(?:--error(?:=|\s+)|-e\s*)|StdErr=)[^\s=]",
+         ("#SBATCH --error=logs/%j.err", "#SBATCH -e fit.err", "   StdErr=/work/ada/fit.err"), _SBATCH),
+    _row("output_of_slurm", r"^\s*(?:#SBATCH\s+(?:--output(?:=|\s+)|-o\s*)|StdOut=)[^\s=]",
+         ("#SBATCH --output=logs/%j.out", "#SBATCH -o fit.out", "   StdOut=/work/ada/fit.out"), _SBATCH),
     _row("bashrc_was_read", r"\.bashrc: line \d+: ", ("/home/ada/.bashrc: line 10: rbenv: command not found",), _BASH),
 )
 # fmt: on

@@ -8,6 +8,7 @@ from mgpu.signature import Case, Row, signatures
 from .._launcher_variables import explain_variable
 from . import _device_cases
 from ._circumstances import shown
+from ._early_exits import FAILED_AT_START
 from ._start_cases import (
     BLANK_SCRIPT,
     NO_ANSWER,
@@ -389,7 +390,7 @@ ROWS = (
         "The exception is further up, in the output of that rank. A rank that was killed prints none.",
         (_LOG, Fix("Let torch record the exception.",
                    ("from torch.distributed.elastic.multiprocessing.errors import record",))),
-        _ELASTIC, tags=("last_line", "exit_only")),
+        _ELASTIC, tags=("last_line", "exit_only"), cases=(FAILED_AT_START,)),
 )
 # fmt: on
 
