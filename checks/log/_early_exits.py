@@ -53,9 +53,9 @@ TRY_ALONE = Fix(
 # fmt: off
 FAILED_AT_START = Case(
     exited_at_start,
-    "a rank failed right at its start, without output; its error is not in this log",
+    "a rank failed right at its start, and the log has no output of it",
     f"The launcher had just started the processes when one of them exited. {REASONS} Python prints these to stderr, "
-    "which is in another file of the job, or was not kept.",
+    "which is probably in another file of the job, or was not kept.",
     (TRY_ALONE, Fix("Keep both outputs in one log.", ("deepspeed train.py > run.log 2>&1",))),
     "[2026-03-02 10:00:00,071] [INFO] [launch.py:256:main] process 71 spawned with command: ['python', 'fit.py']\n"
     "[2026-03-02 10:00:01,116] [INFO] [launch.py:319:sigkill_handler] Killing subprocess 71\n"

@@ -18,7 +18,7 @@ _OF_PROGRAM = re.compile(
     r"subprocess|check_output|getoutput|\bPopen|communicate\(|\bstdout\b|\bpopen\(|\bshell\(|\b(?:out|output)\b"
 )
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
-_SHOWN = 60  # characters of the other text
+_SHOWN = 40  # characters of the other text
 
 
 def printed_at_start(one: UncaughtException) -> Meaning | None:
@@ -33,7 +33,7 @@ def printed_at_start(one: UncaughtException) -> Meaning | None:
     other = lines[0] if len(lines[0]) <= _SHOWN else f"{lines[0][:_SHOWN].rstrip()} ..."
     return Meaning(
         f'"{other}" is probably printed at the start of every Python or shell, and {package} reads it with the number '
-        f"{lines[-1]} ({one.raised_in or one.place})",
+        f"{lines[-1]} ({one.place or one.library})",
         f"{package} starts a program and expects only a number from it. Usually the text before it comes from code "
         "that runs at each start: usercustomize.py or sitecustomize.py, a .pth file, .bashrc or the file in BASH_ENV. "
         "Each package that reads the output of a program then fails in the same way.",
