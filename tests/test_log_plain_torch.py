@@ -224,7 +224,7 @@ def test_lsf_reports_a_failure_whose_error_is_in_another_file(tmp_path: Path) ->
         "\nThe output (if any) is above this job summary.\n\nRead file </home/u/t.err> for stderr output of this job.\n"
     )
     _, title, words = explained(tmp_path, f"epoch 1 loss 0.3\nepoch 2 loss 0.2\n{summary}")
-    assert title.startswith("LSF reports that the job's program failed with exit code 1") and "Read file" in words
+    assert title == "the errors of this job are in /home/u/t.err, not in this log" and "bsub -e" in words
     error = frames((SCRIPT, "main", "x = f(3)")) + "NameError: name 'f' is not defined\n"
     assert "f, which does not exist there" in explained(tmp_path, f"{error}{summary}")[1]
     assert cause(f"epoch 2 loss 0.2\nSuccessfully completed.\n{summary[25:]}", tmp_path) is None

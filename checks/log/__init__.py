@@ -2,9 +2,12 @@
 
 * noise: which lines look like a failure and are none?
 * circumstances: what does the log show of the run itself? Rows of failures mean something else in some of them.
+* job_facts: what does it show of the job around the run?
 * versions_shown: which versions of packages does the log show?
 * scheduler, job_start, slurm_steps: did Slurm refuse the job, or end it; did its shell fail, or a step not start?
+* conda_setup: does the job load conda from a folder that does not exist?
 * around_the_job: did PBS, LSF, `timeout`, ssh or conda stop the job or keep it from starting?
+* error_files: are the errors of the job in another file?
 * kubernetes, containers, container_setup: did Kubernetes, Docker, enroot or Apptainer not start the container, or
   end it?
 * ends: was a rank killed, did it crash, or did the kernel end it?
@@ -76,19 +79,19 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 
 # fmt: off
 ORDER: tuple[str, ...] = (
-    "noise", "circumstances", "versions_shown", "scheduler", "job_start", "slurm_steps", "around_the_job",
-    "kubernetes", "containers", "container_setup", "ends", "host_memory", "xids", "started_twice", "gpu_memory",
-    "cuda", "cuda_calls", "amd", "ascend", "windows", "gpu_code", "inference", "inference_setup", "ray_cluster",
-    "rollouts", "ray_setup", "reinforcement", "verl_settings", "lightning", "more_trainers", "config_files",
-    "versions", "models", "pretrained", "adapters", "diffusion_models", "vision", "rendering", "graphs_and_sound",
-    "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling", "kernels", "building",
-    "generated_code", "hub", "data", "batches", "system_parts", "paths", "dataset_library", "streams_and_trackers",
-    "wrapping", "sharding", "model_placement", "assertions", "mesh", "dtensors", "training", "trainer",
-    "trainer_options", "parallel_options", "preference_training", "fine_tuners", "lightning_runs", "zero",
-    "deepspeed_runs", "deepspeed_checks", "megatron_runs", "megatron_setup", "optimizing", "recomputation",
-    "precision", "tensors", "indexing", "autograd", "saved_files", "collectives", "nccl", "nccl_calls", "nccl_setup",
-    "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting", "stalled",
-    "diverged", "lone_work", "still_working", "stood_still", "after_end", "printed_stacks", "not_finite",
+    "noise", "circumstances", "job_facts", "versions_shown", "scheduler", "job_start", "conda_setup", "slurm_steps",
+    "around_the_job", "error_files", "kubernetes", "containers", "container_setup", "ends", "host_memory", "xids",
+    "started_twice", "gpu_memory", "cuda", "cuda_calls", "amd", "ascend", "windows", "gpu_code", "inference",
+    "inference_setup", "ray_cluster", "rollouts", "ray_setup", "reinforcement", "verl_settings", "lightning",
+    "more_trainers", "config_files", "versions", "models", "pretrained", "adapters", "diffusion_models", "vision",
+    "rendering", "graphs_and_sound", "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling",
+    "kernels", "building", "generated_code", "hub", "data", "batches", "system_parts", "paths", "dataset_library",
+    "streams_and_trackers", "wrapping", "sharding", "model_placement", "assertions", "mesh", "dtensors", "training",
+    "trainer", "trainer_options", "parallel_options", "preference_training", "fine_tuners", "lightning_runs",
+    "zero", "deepspeed_runs", "deepspeed_checks", "megatron_runs", "megatron_setup", "optimizing", "recomputation",
+    "precision", "tensors", "indexing", "autograd", "saved_files", "collectives", "nccl", "nccl_calls",
+    "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting",
+    "stalled", "diverged", "lone_work", "still_working", "stood_still", "after_end", "printed_stacks", "not_finite",
     "own_message", "cut_tracebacks", "commands", "shell_scripts", "dataset_columns", "other_programs", "own_code",
     "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
 )

@@ -9,6 +9,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import UncaughtException
 
 from ._messages import in_one_line, short_name
+from ._missing_weights import missing_weights, with_short_paths
 from ._own_objects import Meaning, file_of
 
 _SENTENCE = 2  # spaces of a message that is more than a key
@@ -34,9 +35,11 @@ def stopped_by_itself(one: UncaughtException) -> Meaning | None:
     code, short = one.code or "", short_name(one.type)
     if one.direct or re.fullmatch(r"raise(?: \w+)?", code):  # it passes on another exception, which says more
         return None
+    if absent := missing_weights(one):
+        return absent
     if code.startswith("assert ") and short == "AssertionError":
         condition = re.split(r",\s*f?['\"]", code.removeprefix("assert "), maxsplit=1)[0].strip()
-        said = "" if one.message.startswith("assert ") else f": {one.message}"
+        said = "" if one.message.startswith("assert ") else f": {with_short_paths(one.message)}"
         if condition in ("False", "0"):
             return _stops_itself(one, said)
         return Meaning(
@@ -51,6 +54,7 @@ def stopped_by_itself(one: UncaughtException) -> Meaning | None:
     is_key = short == "KeyError" and one.message.count(" ") < _SENTENCE  # a name alone is not a reason
     if code.startswith("raise ") and one.message and not is_key and short != "StopIteration":
         said = one.message.strip("'\"") if short == "KeyError" else in_one_line(one)  # Python quotes a key
+        said = with_short_paths(said)
         return Meaning(
             f"the script's own code stopped the run at {one.place}: {said}",
             f"The script raises this {short} itself, when it gets something that it does not accept. It is not a "

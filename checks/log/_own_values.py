@@ -32,6 +32,7 @@ from ._refused_by_python import refused_before_others, refused_by_python
 from ._refused_by_torch import refused_by_torch
 from ._refused_inputs import refused_input
 from ._refused_tensors import refused_tensor
+from ._started_output import printed_at_start
 from ._table_keys import computed_key, other_literal
 from ._tokenizer_files import without_file
 from ._uncollated_samples import ended_file, uncollated
@@ -352,6 +353,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_by_program,
     without_file,
     none_in_package,
+    printed_at_start,
 )
 
 _OF_OWN = (

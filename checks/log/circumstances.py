@@ -43,8 +43,6 @@ ROWS = (
          r"\bGPU available: True\b.{0,20}, used: True",
          ("GPU available: True (cuda), used: True",),
          "https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/pytorch/trainer/setup.py"),
-    _row("wsl", r"\b(?:DESKTOP|LAPTOP)-[A-Z0-9]{7,8}\b|microsoft-standard-WSL|/mnt/[a-z]/Users/",  # Windows' own names
-         ("  host  : DESKTOP-356K2N7.localdomain", "5.15-microsoft-standard-WSL2"), "https://learn.microsoft.com/windows/wsl/"),
     _row("horovod_lacks_broadcast",  # a rank has not submitted these tensors
          r"\d!?: \[(?:broadcast\.|[^\s,\[\]]{0,120}HorovodBroadcast_)",
          ("[1,0]<stderr>:0: [HorovodBroadcast_net_bias_0, HorovodBroadcast_net_beta_0 ...]",

@@ -8,6 +8,7 @@ from mgpu.signature import Case, Row, signatures
 from .._kernel_line import KERNEL_LINE
 from ._circumstances import every, said, stacked
 from ._file_call_cases import LOCK_TAKEN
+from ._stop_cases import ENDED_WHILE_SAVING, ENDED_WITH_SESSION, STOPPED_WHILE_SAVING
 
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
 _SIGNALS = "https://man7.org/linux/man-pages/man7/signal.7.html"
@@ -150,16 +151,18 @@ ROWS = (
          Fix("Try without a preloaded allocator.", ("env -u LD_PRELOAD mgpu launch train.py",))), _FAULTS),
     Row("log_terminal_closed", "root", "kernel",
         r"got signal: 1\b|closing signal SIGHUP|exitcode\s*:? ?-1 .*\(SIGHUP\)|Signal 1 \(SIGHUP\)|"
-        + _job("Hangup"),
+        r"Received (?:1|Signals\.SIGHUP) death signal|" + _job("Hangup"),
         ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 26993 got signal: 1",
          "W1121 10:00:00.000 4711 api.py:1010] Sending process 27001 closing signal SIGHUP",
+         "W1121 10:00:00.000 4711 api.py:725] Received 1 death signal, shutting down workers",
          "Signal 1 (SIGHUP) received by PID 4711", "Hangup",
          "/w/run.sh: line 114: 1508441 Hangup                  \"${CMD[@]}\" 2>&1"),
         "the terminal or ssh session closed, which stopped the run (SIGHUP)",
         "Programs that a terminal started get SIGHUP when it closes. torchrun and accelerate launch handle it "
         "themselves, so nohup does not protect them.",
         Fix("Detach the run from the terminal.", ("mgpu launch --detach train.py", "tmux new -s train")),
-        "https://github.com/pytorch/pytorch/issues/67538", effect_of="stop"),
+        "https://github.com/pytorch/pytorch/issues/67538", effect_of="stop",
+        cases=(ENDED_WHILE_SAVING, ENDED_WITH_SESSION)),
     Row("log_interrupted", "root", "scheduler", r"got signal: 2\b|closing signal SIGINT|^KeyboardInterrupt\b|"
         r"^\w+Error: KeyboardInterrupt:?(?: <EMPTY MESSAGE>)? ?$|"
         r"Keyboard interruption\. Exiting|Detected KeyboardInterrupt, attempting graceful shutdown|"
@@ -180,11 +183,13 @@ ROWS = (
         "A user, or a program that sends SIGINT, stopped it. What the ranks print afterwards is a consequence.",
         Fix("Start it again, or resume from the last checkpoint.", ("mgpu launch train.py",)), _ELASTIC,
         effect_of="stop"),
-    Row("log_asked_to_end", "secondary", "scheduler", r"got signal: 15\b|Received 15 death signal|"
+    Row("log_asked_to_end", "secondary", "scheduler", r"got signal: 15\b|"
+        r"Received (?:15|Signals\.SIGTERM) death signal|"
         r"Main process received SIGTERM, exiting|\*\*\* SIGTERM received at time=|^Terminated with signal 15$|"
         r"^\S+: line \d+:\s+\d+ Terminated(?:\s{2,}\S|\s*$)",
         ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 15",
          "W1121 10:00:00.000 4711 api.py:1] Received 15 death signal, shutting down workers",
+         "Received Signals.SIGTERM death signal, shutting down workers",
          "[launch.py:328:sigkill_handler] Main process received SIGTERM, exiting",
          "*** SIGTERM received at time=1755416551 on cpu 89 ***",
          "run.sh: line 9: 4711 Terminated              python train.py"),
@@ -192,7 +197,7 @@ ROWS = (
         "Slurm at the time limit or at preemption, a container that stops, or kill. The ranks themselves were fine.",
         Fix("Find out what sent it.",
             ("sacct -j JOBID --format=JobID,State,ExitCode", "journalctl --since -1h | tail")),
-        _ELASTIC, effect_of="stop"),
+        _ELASTIC, effect_of="stop", cases=(STOPPED_WHILE_SAVING,)),
     Row("log_process_hung_in_kernel", "secondary", "kernel",
         KERNEL_LINE + r"INFO: task (?P<task>\S+) blocked for more than (?P<seconds>\d+) seconds",
         ("INFO: task python:4711 blocked for more than 120 seconds.",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
-from ._circumstances import from_several_ranks
+from ._circumstances import from_several_ranks, shown
 from ._slurm_cases import REASONS, SPOOLED_FIXES, SPOOLED_WHY
 from .commands import IN_SHELL
 
@@ -36,6 +36,16 @@ _FOLDER_OF_CONTAINER = Case(
     "8: slurmstepd: error: couldn't chdir to `/workspace': No such file or directory: going to /tmp instead\n"
     "0: the program begins\n",
     "https://github.com/NVIDIA/pyxis/wiki/Usage")
+_BASHRC_READ = Case(
+    shown("bashrc_was_read"),
+    "the job's script could not activate the Python environment",
+    "The shell read .bashrc, but the part that `conda init` writes there is missing or failed, or the environment does "
+    "not exist on this node. Without `set -e` the script goes on with another Python, and packages are missing.",
+    Fix("Load conda in the script, or call the environment's Python by its path.",
+        ('eval "$(conda shell.bash hook)"; conda activate NAME', "conda env list", "grep -n conda ~/.bashrc",
+         "/path/to/env/bin/python -m torch.distributed.run ...")),
+    "/home/ada/.bashrc: line 7: rbenv: command not found\nCondaError: Run 'conda init' before 'conda activate'\n",
+    "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html")
 ROWS = (
     Row("log_job_reports_exit", "wrapper", "launcher",
         r"^\W{0,4}(?:(?:ERROR|Error|FAILED|FAIL)\W{1,3})?(?:(?:[\w.-]{1,20} ){0,3}?(?i:training|job|script|run|phase|"
@@ -84,7 +94,8 @@ ROWS = (
         (Fix("Start it by the interpreter's full path, after activating the environment in the job's script.",
              ("srun bash -c 'which python torchrun; hostname'", "srun python -m torch.distributed.run ...")),
          Fix("For a script of your own, make it executable.", ("chmod +x run.sh; head -n 1 run.sh",))), _SBATCH,
-        because_of=("log_slurm_working_folder_missing", "log_environment_not_active", "log_module_not_loaded")),
+        because_of=("log_slurm_working_folder_missing", "log_conda_folder_missing", "log_environment_not_active",
+                    "log_module_not_loaded")),
     Row("log_slurm_working_folder_missing", "secondary", "scheduler", r"couldn't chdir to [`'](?P<folder>[^']+)'",
         ("slurmstepd: error: couldn't chdir to `/home/u/proj': No such file or directory: going to /tmp instead",),
         "the job's working folder {folder} does not exist on a node, so it runs in /tmp",
@@ -155,7 +166,8 @@ ROWS = (
         Fix("Load conda in the script, or call the environment's Python by its path.",
             ('eval "$(conda shell.bash hook)"; conda activate NAME', "conda env list",
              "/path/to/env/bin/python -m torch.distributed.run ...")),
-        "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html", tags=("before_ranks",)),
+        "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html", tags=("before_ranks",),
+        cases=(_BASHRC_READ,)),
     Row("log_folder_not_entered", "secondary", "launcher",
         rf"{IN_SHELL}cd: (?=can't cd to |.*: (?:No such file or directory|Not a directory|Permission denied)$)"
         r"(?:can't cd to )?(?P<folder>[^:]+)(?:: .*)?$",

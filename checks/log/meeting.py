@@ -8,6 +8,7 @@ from mgpu.signature import Case, Row, signatures
 from .._launcher_variables import explain_variable
 from . import _device_cases
 from ._circumstances import shown
+from ._early_exits import FAILED_AT_START
 from ._start_cases import (
     BLANK_SCRIPT,
     NO_ANSWER,
@@ -320,7 +321,8 @@ ROWS = (
             ("python -m accelerate.commands.launch ...", "python -m torch.distributed.run ...",
              "mgpu doctor --only accelerate_command_missing")),
         "https://github.com/KimMeen/Time-LLM/issues/20",
-        because_of=("log_environment_not_active", "log_module_not_loaded")),
+        because_of=("log_conda_folder_missing", "log_environment_not_active",
+                    "log_module_not_loaded")),
     Row("log_ranks_counted_without_gpu", "root", "launcher", r"Unsupported nproc_per_node value|"
         r"ValueError: Cuda is not available",
         ("ValueError: Unsupported nproc_per_node value: gpus", "ValueError: Cuda is not available."),
@@ -388,7 +390,7 @@ ROWS = (
         "The exception is further up, in the output of that rank. A rank that was killed prints none.",
         (_LOG, Fix("Let torch record the exception.",
                    ("from torch.distributed.elastic.multiprocessing.errors import record",))),
-        _ELASTIC, tags=("last_line", "exit_only")),
+        _ELASTIC, tags=("last_line", "exit_only"), cases=(FAILED_AT_START,)),
 )
 # fmt: on
 

@@ -198,7 +198,8 @@ ROWS = (
             ("which python accelerate torchrun", "mgpu doctor --only python_on_path_is_another")),
         _ERRORS + "#ModuleNotFoundError", summary="A Python module is not installed in this environment.",
         explain=meanings.explain_installable, cases=(CLASS_OF_OTHER_PROJECT,),
-        because_of=("log_build_isolated", "log_environment_not_active", "log_module_not_loaded")),
+        because_of=("log_build_isolated", "log_conda_folder_missing", "log_environment_not_active",
+                    "log_module_not_loaded")),
     Row("log_requires_other_version", "root", "library",
         r"(?P<wanted>[A-Za-z][\w.-]+ ?[<>=!~]=?[\w.,<>=!~*]+) is required for a normal functioning of this module, but "
         r"found "

@@ -89,6 +89,7 @@ class Circumstance:
     line: int
     last: int  # number of the last such line, in its own file
     times: int = 1
+    at: Label | None = None  # ISO time of the first such line, if it has one
 
 
 @dataclass(frozen=True)

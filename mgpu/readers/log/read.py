@@ -320,7 +320,7 @@ class _File:
         old = self.found.shows.get(name)
         if old is None:
             text = clip_around_match(line.text, match)
-            self.found.shows[name] = Circumstance(name, text, self.name, number, number)
+            self.found.shows[name] = Circumstance(name, text, self.name, number, number, at=line.at)
         elif old.file == self.name:
             self.found.shows[name] = replace(old, last=number, times=old.times + 1)
 

@@ -15,7 +15,7 @@ import math
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +54,12 @@ _SEVERAL_PROCESSES = re.compile(
     rb"accelerate[./](?:commands[./])?launch|deepspeed/launcher|\[launch\.py|\[runner\.py|\bmpirun\b|"
     rb"\bsrun: (?!error: |Job step aborted|Terminating)|multiprocessing/spawn\.py|ProcessRaisedException|\(\w+ pid=\d"
 )
+# LSF writes its report below the output of a job. The next job appends its output to it.
+_REPORT_OF_JOB = re.compile(
+    rb"^The output \(if any\) is above this job summary\.\s+"
+    rb"(?:PS:\s+Read file <[^>\n]*> for stderr output of this job\.\s+)?(?!PS:)(?=\S)",
+    re.M,
+)
 # srun reports that a task ended. What follows is of the other tasks, or of what was started afterwards.
 _END_OF_TASK = re.compile(rb"^srun: (?:error: \S+: tasks? \d|Job step aborted|Terminating)", re.M)
 # A part of the file is searched for a pattern only if it has one of its texts: that is ten times faster.
@@ -69,6 +75,7 @@ _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
                          b"deepspeed/launcher", b"[launch.py", b"[runner.py", b"srun: ", b"mpirun",
                          b"multiprocessing/spawn", b"ProcessRaised", b" pid="),
     _END_OF_TASK: (b"srun: ",),
+    _REPORT_OF_JOB: (b"above this job summary",),
 }
 # fmt: on
 _ERROR = re.compile(rb"Traceback|\w(?:Error|Exception)\b|\berror:|^usage:|^File \"", re.I)
@@ -94,6 +101,7 @@ class _Marks:
     logged_ends: list[int] = field(default_factory=list)
     all_ends: list[int] = field(default_factory=list)
     ends_of_tasks: list[int] = field(default_factory=list)
+    after_reports: list[int] = field(default_factory=list)  # first lines of the jobs whose output follows a report
     several: int = 0  # the last line that shows several processes; 0: none does
     lines: int = 0
 
@@ -133,8 +141,9 @@ def _is_regular(path: Path) -> bool:
 
 def _last(parts: Iterable[bytes]) -> LastRun | None:
     marks = _marks(parts)
-    certain = {*marks.nohups[1:], *_begins(marks)}
-    begins = _once(sorted({*certain, *([] if marks.alone_from else _after_ends(marks))}), certain, marks)
+    certain = {*marks.nohups[1:], *(marks.after_reports or _begins(marks))}
+    known = marks.alone_from or marks.after_reports
+    begins = _once(sorted({*certain, *([] if known else _after_ends(marks))}), certain, marks)
     return LastRun(begins[-1], len(begins), begins[-1] in certain) if begins else None
 
 
@@ -164,6 +173,7 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
         marks.logged_ends += lines.of(_LOGGED_END)
         marks.nohups += lines.of(_NOHUP)
         marks.ends_of_tasks += lines.of(_END_OF_TASK)
+        marks.after_reports += lines.after(_REPORT_OF_JOB)
         marks.several = max(lines.of(_SEVERAL_PROCESSES), default=marks.several)
         for place, (pattern, word) in enumerate(head):
             if word in part and often[place] <= _OFTEN:
@@ -173,7 +183,8 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
         before += part.count(b"\n")
     marks.heads = sorted(one for one in marks.heads if often[one[1]] <= _OFTEN)
     logged = [] if marks.several else marks.logged_ends
-    marks.all_ends = sorted({*marks.ends, *marks.ends_of_processes, *logged})
+    reports = (line - 1 for line in marks.after_reports)
+    marks.all_ends = sorted({*marks.ends, *marks.ends_of_processes, *logged, *reports})
     marks.lines = before
     return marks
 
@@ -185,12 +196,18 @@ class _Lines:
         self._part, self._before = part, before
 
     def of(self, pattern: re.Pattern[bytes]) -> Iterator[int]:
+        return self._numbers(pattern, re.Match.start)
+
+    def after(self, pattern: re.Pattern[bytes]) -> Iterator[int]:
+        return self._numbers(pattern, re.Match.end)
+
+    def _numbers(self, pattern: re.Pattern[bytes], place: Callable[[re.Match[bytes]], int]) -> Iterator[int]:
         if (texts := _TEXTS.get(pattern)) and not any(text in self._part for text in texts):
             return
         at, number = 0, self._before + 1
         for found in pattern.finditer(self._part):
-            number += self._part.count(b"\n", at, found.start())
-            at = found.start()
+            number += self._part.count(b"\n", at, place(found))
+            at = place(found)
             yield number
 
 

@@ -1,0 +1,88 @@
+"""Was the launcher sent SIGTERM as well as SIGHUP, and was a checkpoint being saved? Cases of rows of `ends.py`."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from mgpu.check import Fix
+from mgpu.signature import Case
+from mgpu.snapshot import Log, SignatureMatch, UncaughtException
+
+from ._circumstances import every, last_did
+
+_OF_LAUNCHER = re.compile(r"got signal: 15\b|Received (?:15|Signals\.SIGTERM) death signal|received SIGTERM")
+_WAITS = re.compile(r"\.(?:wait|join)\(|\bsleep\(")
+_SECONDS_TOGETHER = 1.0
+_LINES_TOGETHER = 60  # of two nested tracebacks
+_LOGIND = "https://www.freedesktop.org/software/systemd/man/latest/logind.conf.html#KillUserProcesses="
+
+
+def _first(log: Log, signature: str) -> SignatureMatch | None:
+    return next((one for one in log.seen if one.signature == signature and not one.survived), None)
+
+
+def _seconds(first: SignatureMatch, second: SignatureMatch) -> float | None:
+    """Return the time from one line to another; None if one of them has no time."""
+    try:
+        return (datetime.fromisoformat(second.at or "") - datetime.fromisoformat(first.at or "")).total_seconds()
+    except (ValueError, TypeError):
+        return None
+
+
+def _while_it_waited(log: Log) -> bool:
+    """Whether SIGTERM came while the launcher waited for its ranks to end, which can take 30 s."""
+    raised = [one for one in log.raised if "log_asked_to_end" in one.signatures and one.message.endswith("signal: 15")]
+    return any(_WAITS.search(call.code or "") for one in raised for call in one.calls)
+
+
+def with_sigterm(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the launcher got SIGTERM before SIGHUP, or together with it."""
+    term, hangup = _first(log, "log_asked_to_end"), _first(log, "log_terminal_closed")
+    if term is None or hangup is None or not _OF_LAUNCHER.search(term.text):
+        return False
+    seconds = _seconds(hangup, term)
+    if seconds is not None:
+        return seconds <= _SECONDS_TOGETHER
+    if term.file != hangup.file:
+        return False
+    return term.line - hangup.line <= _LINES_TOGETHER and not (hangup.line < term.line and _while_it_waited(log))
+
+
+# fmt: off
+_WHY = (
+    "A terminal that closes sends only SIGHUP. This launcher also got SIGTERM, first or at the same time. Either the "
+    "machine or the container was stopped: a shutdown, a reboot, a spot VM that the provider reclaimed, docker stop. "
+    "Or only the session was ended: a logout on a machine with KillUserProcesses=yes, or a person or a script that "
+    "killed its processes.")
+_FIXES = (
+    Fix("Check which of the two it was: whether the machine restarted at that time, and what stopped it. Of a cloud "
+        "VM, the provider's console lists its events (preempted, stopped, maintenance).",
+        ("last -x | head", "journalctl -b -1 -n 50")),
+    Fix("If only the session was ended: keep your processes after a logout, and detach the run.",
+        ("loginctl enable-linger", "systemd-run --user --scope tmux new -s train", "mgpu launch --detach train.py")),
+    Fix("If the machine can stop at any time: save checkpoints often, and resume from the last complete one."),
+)
+_INCOMPLETE = " The last lines before it show that a checkpoint was being saved: it may be incomplete."
+_CHECK_IT = Fix("Compare the newest checkpoint with the one before it (files and their sizes). If it is incomplete, "
+                "resume from the older one.", ("ls -lat CHECKPOINT_FOLDER",))
+_SAVING = "step 3/9 loss 0.41\nSaving the optimizer state...\n"
+_TERM = ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 77 got signal: 15\n")
+_HANGUP = ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 77 got signal: 1\n")
+ENDED_WHILE_SAVING = Case(
+    every(with_sigterm, last_did("save")),
+    "the session, the container or the machine was ended while a checkpoint was being saved (SIGTERM and SIGHUP)",
+    f"{_WHY}{_INCOMPLETE}", (_FIXES[0], _CHECK_IT, *_FIXES[1:]), f"{_SAVING}{_TERM}{_HANGUP}", _LOGIND)
+ENDED_WITH_SESSION = Case(
+    with_sigterm,
+    "the session, the container or the machine was ended, which stopped the run (SIGTERM and SIGHUP)",
+    _WHY, _FIXES, f"step 3/9 loss 0.41\n{_TERM}{_HANGUP}", _LOGIND)
+STOPPED_WHILE_SAVING = Case(
+    last_did("save"),
+    "the launcher received SIGTERM while a checkpoint was being saved",
+    "Slurm at the time limit or at preemption, a container that stops, or kill. The ranks themselves were fine."
+    f"{_INCOMPLETE}",
+    (_CHECK_IT, Fix("Find out what sent it.", ("sacct -j JOBID --format=JobID,State,ExitCode",
+                                               "journalctl --since -1h | tail"))),
+    f"{_SAVING}{_TERM}", "https://pytorch.org/docs/stable/elastic/errors.html")
+# fmt: on

@@ -1,0 +1,55 @@
+"""What does a log show of the job around a run: its machine, the files that its shell read, its launcher's processes?
+
+None of these is a fault, as in `circumstances.py`: a case of a row, or a check, can require them.
+"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+_BASH = "https://www.gnu.org/software/bash/manual/bash.html#Bash-Startup-Files"
+_LAUNCHER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launcher/launch.py"
+_BSUB = "https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=reference-bsub"
+_SBATCH = "https://slurm.schedmd.com/sbatch.html"
+_CONDA = "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html"
+_LOGIN_FILE = r"\S*(?:\.(?:bashrc|bash_profile|bash_login|profile|zshrc|zshenv|zprofile)|/etc/(?:profile|bashrc))[:\[]"
+_NO_CONDA = (
+    r"(?:: (?:line \d+: )?\S+/etc/profile\.d/conda\.sh: No such file or directory|"
+    r"(?:cannot open|[Cc]an't open|no such file or directory:) \S+/etc/profile\.d/conda\.sh\b)"
+)
+
+
+def _row(name: str, pattern: str, samples: tuple[str, ...], source: str) -> Row:
+    return Row(name, "context", "script", pattern, samples, "", "", Fix("No action needed.", ()), source)
+
+
+# fmt: off
+ROWS = (
+    _row("wsl",  # Windows names a computer so by itself
+         r"\b(?:DESKTOP|LAPTOP)-[A-Z0-9]{7,8}\b|microsoft-standard-WSL|/mnt/[a-z]/Users/",
+         ("  host      : DESKTOP-356K2N7.localdomain", "Linux 5.15.167.4-microsoft-standard-WSL2",
+          '  File "/mnt/c/Users/ada/train.py", line 3'),
+         "https://learn.microsoft.com/windows/wsl/"),
+    _row("conda_missing_in_job", rf"^(?!{_LOGIN_FILE}).*{_NO_CONDA}",
+         ("/var/spool/pbs/jobs/17.SC: line 22: /data/conda3/etc/profile.d/conda.sh: No such file or directory",
+          "run.sh: 7: .: cannot open /data/conda3/etc/profile.d/conda.sh: No such file",
+          "run.zsh:source:7: no such file or directory: /data/conda3/etc/profile.d/conda.sh"), _CONDA),
+    _row("conda_missing_at_login", rf"^{_LOGIN_FILE}.*{_NO_CONDA}",
+         ("/home/ada/.bashrc: line 15: /data/conda3/etc/profile.d/conda.sh: No such file or directory",), _CONDA),
+    _row("processes_spawned", r"\bprocess \d+ spawned with command: \[",
+         ("[2026-11-08 10:00:00,071] [INFO] [launch.py:256:main] process 71 spawned with command: ['python', 'a.py']",),
+         _LAUNCHER),
+    _row("process_ended", r"^Killing subprocess \d|\bexits with return code = [1-9]",
+         ("[2026-11-08 10:00:01,116] [INFO] [launch.py:319:sigkill_handler] Killing subprocess 71",), _LAUNCHER),
+    _row("errors_of_lsf", r"^Read file <[^<>]+> for stderr output of this job",
+         ("Read file </work/ada/fit.err> for stderr output of this job.",), _BSUB),
+    _row("errors_of_slurm", r"^\s*(?:#SBATCH\s+(?:--error(?:=|\s+)|-e\s*)|StdErr=)[^\s=]",
+         ("#SBATCH --error=logs/%j.err", "#SBATCH -e fit.err", "   StdErr=/work/ada/fit.err"), _SBATCH),
+    _row("output_of_slurm", r"^\s*(?:#SBATCH\s+(?:--output(?:=|\s+)|-o\s*)|StdOut=)[^\s=]",
+         ("#SBATCH --output=logs/%j.out", "#SBATCH -o fit.out", "   StdOut=/work/ada/fit.out"), _SBATCH),
+    _row("bashrc_was_read", r"\.bashrc: line \d+: ", ("/home/ada/.bashrc: line 10: rbenv: command not found",), _BASH),
+)
+# fmt: on
+
+CHECKS = signatures(__name__, ROWS)
