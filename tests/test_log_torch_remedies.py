@@ -90,7 +90,7 @@ _EXPANDED = (
         # Devices and types of a layer's input.
         ("y = self.conv(x)", (MODULE, _CONV), _BIAS.format("float", "c10::Half"), "has", "autocast", "CPU"),
         ("y = self.conv(x)", (MODULE, _CONV), _BIAS.format("torch.cuda.FloatTensor", "torch.cuda.HalfTensor"),
-         "has the type torch.cuda.FloatTensor, and its bias torch.cuda.HalfTensor", "autocast", "on the CPU"),
+         "has fp16 weights and gets an input in fp32", "autocast", "on the CPU"),
         ("y = self.conv(x)", (MODULE, _CONV), _BIAS.format("torch.FloatTensor", "torch.cuda.FloatTensor"),
          "the input of self.conv is on the CPU, and its weights are on the GPU", "prepare", "Images are bytes"),
         ("y = self.conv(x)", (MODULE, _CONV), _BIAS.format("torch.cuda.FloatTensor", "torch.FloatTensor"),

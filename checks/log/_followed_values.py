@@ -159,7 +159,7 @@ def reads_attribute(one: UncaughtException, name: str) -> str | None:
 
 
 def operands(one: UncaughtException) -> tuple[str, str] | None:
-    """Return what stands on both sides of the operator that failed, if Python underlines them."""
+    """Return the two sides of the operator that failed, if Python underlines them."""
     parts = tuple(map(str.strip, underlined(one)))
     return (parts[0], parts[2]) if len(parts) == _TWO + 1 else None
 

@@ -1,15 +1,12 @@
-"""Which GPU has no kernels in the installed torch, and which torch has them? Texts for `log_gpu_without_kernels`."""
+"""Which torch has kernels for a GPU that the installed one lacks? Texts for `log_gpu_older_or_newer_than_torch`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
-
-from ._extension_kernels import extension_without_kernels
 
 _ASK = "python -c 'import torch; print(torch.__version__, torch.version.cuda, torch.cuda.get_arch_list())'"
 # https://github.com/pytorch/pytorch/blob/main/RELEASE.md: wheels for CUDA 12.8 and newer have no kernels below sm_70 or
@@ -18,12 +15,9 @@ _FIRST_LACKING = 75
 _BLACKWELL = 100
 
 
-def without_kernels(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Name the GPU that torch names in its warning, or the extension; None if the log has neither."""
-    found = re.fullmatch(r"sm_(?P<number>\d+)a?", groups.get("arch") or "")
-    if found is None:
-        return extension_without_kernels(groups, raised)
-    number = int(found["number"])
+def other_generation(groups: Mapping[str, str], _: UncaughtException | None) -> Meaning | None:
+    """Say whether the GPU that torch's warning names is older or newer than this torch, and what to install."""
+    number = int(groups["arch"].removeprefix("sm_"))
     return Meaning(
         f"the installed torch has no kernels for this GPU: {groups['gpu']} ({groups['arch']})",
         f"A wheel contains code for some GPU generations only; torch's warning lists them. {_why(number)}",

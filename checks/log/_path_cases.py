@@ -115,7 +115,7 @@ PATHS = (
          'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    trainer.train(True)\n'
          '  File "/x/site-packages/transformers/trainer.py", line 7, in train\n    state = load(path)\n'
          "FileNotFoundError: [Errno 2] No such file or directory: 'out/checkpoint-80/trainer_state.json'", _TRAINER),
-    Case(_in_path(r"'(?!\.\./)(?:\./)?(?:data|datasets?|inputs?|corpus|images|annotations?|splits?)/[^']*'"),
+    Case(_in_path(r"'(?!\.\./)(?:\./)?(?:data|datasets?|inputs?|corpus|images|annotations?|splits?)/[^']*\.\w{1,9}'"),
          "a file of the data is not below the folder in which the run was started: {path}",
          "The path is relative: it starts at the current folder of the ranks, which is not the script's. The run was "
          "started in another folder than the code expects, or the data (or a link to it) is missing there.",

@@ -109,7 +109,7 @@ _OF_EMPTY_DATA = (
             within=r"deepspeed/utils/tensor_fragment\.py in get_hp_fragment_mapping"),
     Refusal("RuntimeError", r"No grad accumulator for a saved leaf",
             "a parameter that a function of its own saved for the backward pass was replaced before it{at}",
-            "FSDP makes a layer's parameters anew from its flat shard before the forward pass and frees them after it. "
+            "FSDP builds a layer's parameters from its flat shard before each forward pass and frees them after it. "
             "An autograd function (ctx.save_for_backward of a fused kernel, as those of mamba, flash-attention or "
             "xformers) that saved such a parameter then finds that it no longer exists. Releases of torch before 2.0 "
             "do not keep it.",

@@ -1,4 +1,4 @@
-"""Is a name that does not exist a misspelled one? A similar name stands in the lines of the traceback.
+"""Is a name that does not exist a misspelled one? A similar name is in the lines of the traceback.
 
 Python itself suggests names that the object has, since 3.10, but not for attributes that are set later, for keys and
 for older releases.

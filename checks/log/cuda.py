@@ -11,7 +11,8 @@ from mgpu.snapshot import UncaughtException
 from .. import _notebooks as notebooks
 from . import _device_cases
 from ._circumstances import shown
-from ._gpu_generations import without_kernels
+from ._extension_kernels import extension_without_kernels
+from ._gpu_generations import other_generation
 from ._gpu_number_cases import GLOBAL_RANK, GPU_NUMBERS
 from ._kernel_cases import CRASHES, FAILED_IN_TRAINING, START_IN_FORK
 from ._plain_torch_cases import CUBLAS_HANDLE
@@ -100,21 +101,26 @@ ROWS = (
          Fix("For a run on the CPU, turn the setting off.", ("TrainingArguments(fp16=False, use_cpu=True)",))),
         "https://github.com/huggingface/transformers/blob/main/src/transformers/training_args.py",
         because_of=_NO_START),
+    Row("log_gpu_older_or_newer_than_torch", "root", "cuda",
+        r"(?P<gpu>[A-Z][\w .()-]{2,60}) with CUDA capability (?P<arch>sm_\d+) is not compatible with the current PyTorch",
+        ("NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.",),
+        "the installed torch has no kernels for this GPU: {gpu} ({arch})",
+        "A wheel contains code for some GPU generations only; torch's warning lists them.",
+        _ARCH, "https://github.com/pytorch/pytorch/issues/167244", explain=other_generation,
+        summary="The installed torch has no kernels for this GPU, which its warning names."),
     Row("log_gpu_without_kernels", "root", "cuda",
-        r"no kernel image is available for execution|"
-        r"(?:(?P<gpu>[A-Z][\w .()-]{2,60}) with CUDA capability (?P<arch>sm_\d+) )?"
-        r"is not compatible with the current PyTorch installation|"
+        r"no kernel image is available for execution|is not compatible with the current PyTorch installation|"
         r"cudaErrorNoKernelImageForDevice|CUDA error: invalid device function|"
         r"Error invalid device function at line \d+ in file",  # as bitsandbytes prints it
         ("RuntimeError: CUDA error: no kernel image is available for execution on the device",
-         "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.",
          "RuntimeError: CUDA error: invalid device function",
          "Error invalid device function at line 224 in file /src/csrc/ops.hip"),
         "the installed torch, or an extension, has no kernels for this GPU",
         "A wheel contains code for some GPU generations only. This GPU is too new or too old for it.",
         (_ARCH, Fix("Blackwell (sm_100, sm_120) needs a build for CUDA 12.8 or newer.",
                     ("pip install --upgrade torch --index-url https://download.pytorch.org/whl/cu128",))),
-        "https://github.com/pytorch/pytorch/issues/167244", explain=without_kernels),
+        "https://github.com/pytorch/pytorch/issues/167244", explain=extension_without_kernels,
+        because_of=("log_gpu_older_or_newer_than_torch",)),
     Row("log_toolkit_newer_than_driver", "root", "cuda",
         r"provided PTX was compiled with an unsupported toolchain|cudaErrorUnsupportedPtxVersion|"
         r"device kernel image is invalid",

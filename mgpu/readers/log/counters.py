@@ -264,7 +264,7 @@ class _Later:
     inner: bool = False  # the bar within an epoch is complete
     works: bool = False  # the run gives an inference engine the new weights, or generates with it, as after each step
     evaluated: int | None = None  # the epoch after which the run was evaluated
-    ended: int | None = None  # the epoch that a line says is over
+    ended: int | None = None  # the epoch that a line reports as complete
     exited: bool = False  # the process exits by itself, and nothing between reports an error
 
 

@@ -28,7 +28,7 @@ _RESULT = re.compile(
 )
 _PROMPT = re.compile(r"(?:\([\w.-]+\) ?)*\[?[\w.-]+@[\w.-]+[: ][^$#\n]{0,200}[$#]\s*$")
 _WRONG = re.compile(
-    r"\berror\b|\w(?:Error|Exception)\b|\bexception\b|traceback|killed|fail(?:ed|ure)|abort|interrupt|core dumped|"
+    r"\berror\b|\w(?:Error|Exception)\b|\bexception\b|traceback|killed|failed|failure|abort|interrupt|core dumped|"
     r"signal",
     re.I,
 )
