@@ -1,0 +1,83 @@
+"""Which value of a line was wrong, by its names, by what the program printed near it, and by the place in the model.
+
+The tracebacks are written here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .test_log_callers import MODULE, frames
+from .test_log_meanings import explained
+
+RUN = "/home/ada/run.py"
+METERS = "/home/ada/meters.py"
+NET = "/home/ada/net.py"
+ZERO = "ZeroDivisionError: division by zero\n"
+
+
+@pytest.mark.parametrize(
+    ("calls", "title", "words"),
+    [
+        ([(RUN, "main", "bar.set_postfix(acc=acc.get())"),
+          (METERS, "get", "mean = self.total / self.cnt * 100 if scaled else self.total / self.cnt")],
+         "the average self.total / self.cnt is read while nothing was counted: self.cnt is 0 (meters.py:7 in get)",
+         "run.py:7 in main reads the average of a meter that has no value yet"),
+        ([(RUN, "main", "print(m)"), (METERS, "__str__", "return f'{self.avg:.3f}'"),
+          (METERS, "avg", "return self.sum / self.count")],
+         "the average self.sum / self.count is read while", "run.py:7 in main reads"),
+        ([(RUN, "main", "m.update(loss, n=len(kept))"), (METERS, "update", "self.avg = self.sum / self.count")],
+         "an average meter was given nothing to count: self.count is still 0 at meters.py:7 in update",
+         "run.py:7 in main calls it"),
+        # No average of a meter.
+        ([(RUN, "main", "net = Net(cfg)"), (NET, "__init__", "self.size = self.width / self.num_heads")],
+         "self.num_heads is 0, and net.py:7 in __init__ divides by it", "rounded down to 0"),
+        ([(RUN, "main", "rate = done / seconds if per_second else done / seconds")],
+         "seconds is 0, and run.py:7 in main divides by it", "print(seconds)"),
+        ([(RUN, "main", "rate = done / seconds + left / steps")], "run.py:7 in main raised ZeroDivisionError", ""),
+    ],
+)  # fmt: skip
+def test_an_average_of_nothing(calls: list[tuple[str, str, str]], title: str, words: str, tmp_path: Path) -> None:
+    _, found, rest = explained(tmp_path, f"{frames(*calls)}{ZERO}")
+    assert found.startswith(title), found
+    assert words in rest
+
+
+FAILED_CHECK = frames((RUN, "main", "y = net(x)"), MODULE, (NET, "forward", "{code}")) + "AssertionError\n"
+SQUARE = "assert x.shape[2] == x.shape[3] == self.side"
+SIZE = "torch.Size([8, 3, 32, 48]) 48\n"
+BAR = "\x1b[2Ktorch.Size([8, 3, 32, 48]) 48━━━━━━━━━━━━━━━━━━━━ 0/10 0:00:01 • -:--:--\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "before", "after", "words"),
+    [
+        (SQUARE, SIZE, "", '"torch.Size([8, 3, 32, 48]) 48". If that is x, x.shape[2] is 32 and x.shape[3] is 48.'),
+        (SQUARE, BAR, "", '"torch.Size([8, 3, 32, 48]) 48". If that is x'),
+        (SQUARE, "", SIZE, '"torch.Size([8, 3, 32, 48]) 48". If that is x'),  # the output goes to a file
+        ("assert q.size(1) == k.size(1)", "q shape: (2, 9)\nk shape: (2, 7)\n", "", '"q shape: (2, 9)", "k shape: (2'),
+        ("assert len(a) == len(b)", "(4, 5)\n", "", 'the program printed "(4, 5)".'),
+    ],
+)  # fmt: skip
+def test_a_check_of_sizes_has_the_sizes_that_were_printed(
+    code: str, before: str, after: str, words: str, tmp_path: Path
+) -> None:
+    _, title, rest = explained(tmp_path, f"step 1\n{before}{FAILED_CHECK.format(code=code)}{after}")
+    assert "a check in the script's own code failed at net.py:7 in forward" in title
+    assert words in rest and "Compare these values" in rest and "Print the values" not in rest
+
+
+@pytest.mark.parametrize(
+    ("code", "before"),
+    [
+        (SQUARE, "step 1\n"),
+        (SQUARE, SIZE + "".join(f"shard {number} is read\n" for number in range(9))),
+        (SQUARE, "/opt/env/lib/python3.11/site-packages/x.py:3: UserWarning: shape (3, 4) is odd\n"),
+        ("assert args.mode in MODES", SIZE),
+    ],
+)
+def test_other_checks_ask_for_their_values(code: str, before: str, tmp_path: Path) -> None:
+    rest = explained(tmp_path, before + FAILED_CHECK.format(code=code))[2]
+    assert "Print the values in the condition" in rest and "the program printed" not in rest
