@@ -81,3 +81,45 @@ def test_a_check_of_sizes_has_the_sizes_that_were_printed(
 def test_other_checks_ask_for_their_values(code: str, before: str, tmp_path: Path) -> None:
     rest = explained(tmp_path, before + FAILED_CHECK.format(code=code))[2]
     assert "Print the values in the condition" in rest and "the program printed" not in rest
+
+
+EINSUM = "RuntimeError: einsum(): "
+DIMENSIONS = (
+    f"{EINSUM}the number of subscripts in the equation ({{}}) does not match the number of dimensions ({{}}) for "
+    "operand {} and no ellipsis was given\n"
+)
+FUNCTIONAL = ("torch/functional.py", "einsum", "return _VF.einsum(equation, operands)")
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "title", "words"),
+    [
+        ("y = torch.einsum('bhqk,bkhd->bqhd', probs, v)  # [b, q, h, d]", DIMENSIONS.format(4, 6, 0),
+         "probs has 6 dimensions, and the equation of einsum names 4 (bhqk) for it (net.py:7 in forward)",
+         "operand 0, the first tensor after the equation 'bhqk,bkhd->bqhd'. Each letter is one dimension. More"),
+        ("y = einsum('bhqk,bkhd->bqhd', probs, self.v[0])", DIMENSIONS.format(4, 3, 1),
+         "self.v[0] has 3 dimensions, and the equation of einsum names 4 (bkhd)", "Fewer dimensions"),
+        ("y = torch.einsum(pattern, [q, k])", DIMENSIONS.format(3, 4, 1),
+         "k has 4 dimensions, and the equation of einsum names 3 for it", "the second tensor after the equation."),
+        ("y = torch.einsum(", DIMENSIONS.format(3, 4, 1), "operand 1 of einsum has 4 dimensions", "print(x.shape)"),
+        ("y = torch.einsum('...ab,bc', q, k)", f"{EINSUM}the number of subscripts in the equation (3) is more than the "
+         "number of dimensions (2) for operand 0\n", "q has 2 dimensions, and the equation of einsum names 3 (...ab)",
+         "print(q.shape)"),
+        ("y = torch.einsum('bh,hd->bd', q, k)",
+         f"{EINSUM}subscript h has size 4 for operand 1 which does not broadcast with previously seen size 3\n",
+         "the letter h of einsum's equation is 4 in k and 3 in a tensor before it (net.py:7 in forward)", "One letter"),
+        # Another message of einsum, and of einops.
+        ("y = torch.einsum('bh,hd->bd', q, k)", f"{EINSUM}operands do not broadcast with remapped shapes\n",
+         "the pattern of einsum or einops does not fit", "compare them with the pattern"),
+        ("y = rearrange(x, 'b (h w) c -> b h w c')",
+         'einops.EinopsError:  Error while processing rearrange-reduction pattern "b (h w) c -> b h w c".\n',
+         "the pattern of einsum or einops does not fit", "compare them with the pattern"),
+    ],
+)  # fmt: skip
+def test_the_tensor_that_einsum_refused(code: str, error: str, title: str, words: str, tmp_path: Path) -> None:
+    called = (FUNCTIONAL,) if "einsum" in code else ()
+    _, found, rest = explained(
+        tmp_path, f"{frames((RUN, 'main', 'y = net(x)'), MODULE, (NET, 'forward', code), *called)}{error}"
+    )
+    assert found.startswith(title), found
+    assert words in rest
