@@ -123,3 +123,67 @@ def test_the_tensor_that_einsum_refused(code: str, error: str, title: str, words
     )
     assert found.startswith(title), found
     assert words in rest
+
+
+EMBEDDING = ("torch/nn/functional.py", "embedding", "return torch.embedding(weight, input, padding_idx, s, sparse)")
+OUT_OF_RANGE = frames((RUN, "main", "y = net(x)"), MODULE, (NET, "forward", "h = self.tokens(ids)"), MODULE, EMBEDDING)
+OUT_OF_RANGE += "IndexError: index out of range in self\n"
+NO_ROW = "a token id or position has no row in the embedding"
+ROWS = "[[  311,   27, 1904,  {}],\n        [   12, 2044,   98,   31]]"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "title"),
+    [
+        ("", f"tensor({ROWS.format(-1)})\n", "probably the padding value -1 is passed as a token id"),
+        (f"batch: tensor({ROWS.format(-100)}, device='cuda:0')\n", "",
+         "probably the padding value -100 is passed as a token id"),
+        ("", "tensor([[  311,   27],\n        [   12,   -1]])\n", "probably the padding value -1 is passed"),
+        # Labels, values that are no ids, no such value, and a tensor that was printed long before.
+        (f"labels: tensor({ROWS.format(-100)})\n", "", NO_ROW),
+        (f"{{'ids': tensor({ROWS.format(5)}), 'labels': tensor({ROWS.format(-100)})}}\n", "", NO_ROW),
+        ("tensor([[ 311.,   27., -1.],\n        [  12.,   98.,  3.]])\n", "", NO_ROW),
+        (f"tensor({ROWS.format(-10)})\n", "", NO_ROW),
+        (f"tensor({ROWS.format(-1)})\n" + "a line of the program\n" * 70, "", NO_ROW),
+    ],
+)  # fmt: skip
+def test_a_padding_value_among_the_ids(before: str, after: str, title: str, tmp_path: Path) -> None:
+    _, found, rest = explained(tmp_path, f"step 1\n{before}{OUT_OF_RANGE}{after}")
+    assert found.startswith(title), found
+    assert (title == NO_ROW) or ('The line is "h = self.tokens(ids)"' in rest and "net.py:7 in forward" in found)
+
+
+XLMR = "transformers/models/xlm_roberta/modeling_xlm_roberta.py"
+ASSERT = "RuntimeError: CUDA error: device-side assert triggered\n"
+NOT_CUT = "UserWarning: `max_length` is ignored when `padding`=`True` and there is no truncation strategy. To pad x\n"
+CALL = (RUN, "compute_loss", "out = model(**batch)")
+ENCODER = (XLMR, "forward", "encoder_outputs = self.encoder(")
+SCORES = (XLMR, "forward", "scores = scores / math.sqrt(self.attention_head_size)")
+OF_LOSS = ("torch/nn/functional.py", "cross_entropy", "return torch._C._nn.cross_entropy_loss(")
+VIT = "transformers/models/vit/modeling_vit.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "words"),
+    [
+        (frames(CALL, MODULE, ENCODER, MODULE, SCORES) + ASSERT,
+         "an assertion on the GPU failed in the encoder, before the loss: probably a token id, a position or a token "
+         "type", "class labels come only in the loss"),
+        (NOT_CUT + frames(CALL, MODULE, ENCODER, MODULE, SCORES) + ASSERT,
+         "probably a text is longer than the model's positions", "truncation=True"),
+        (NOT_CUT + frames(CALL, MODULE, (XLMR, "forward", "p = self.position_embeddings(ids)"), MODULE, EMBEDDING)
+         + "IndexError: index out of range in self\n", "probably a text is longer than the model's positions", ""),
+        # The loss, an encoder of images, the call that waits for the whole step, and the embedding of the tokens.
+        (frames(CALL, MODULE, (XLMR, "forward", "loss = loss_fct(x, labels)"), MODULE, OF_LOSS) + ASSERT,
+         "a label is out of range", ""),
+        (frames(CALL, MODULE, (VIT, "forward", "x = self.encoder("), MODULE, (VIT, "forward", "y = a / b")) + ASSERT,
+         "an assertion on the GPU failed, usually an index out of range", "labels.min()"),
+        (frames((RUN, "main", "total += loss.item()")) + ASSERT, "an assertion on the GPU failed, usually", ""),
+        (NOT_CUT + frames(CALL, MODULE, (XLMR, "forward", "e = self.word_embeddings(ids)"), MODULE, EMBEDDING)
+         + "IndexError: index out of range in self\n", NO_ROW, "len(tokenizer)"),
+    ],
+)  # fmt: skip
+def test_what_an_encoder_got_besides_its_labels(text: str, title: str, words: str, tmp_path: Path) -> None:
+    _, found, rest = explained(tmp_path, text)
+    assert found.startswith(title), found
+    assert words in rest

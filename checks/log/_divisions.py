@@ -65,7 +65,7 @@ def _uncounted(one: UncaughtException, divisor: str) -> Meaning | None:
             f"empty batch, or a mask or a filter that left no sample.{f' {reader.place} calls it.' if reader else ''}",
             (
                 Fix("Skip batches without items, and print how many items each one has."),
-                Fix(f"Or divide only if {divisor} is not 0.", (guarded,)),
+                Fix(f"Divide only if {divisor} is not 0.", (guarded,)),
             ),
             of_code=False,
         )
@@ -77,7 +77,7 @@ def _uncounted(one: UncaughtException, divisor: str) -> Meaning | None:
         "loop had no batch.",
         (
             Fix("Update the meter before its average is read.", ("meter.update(value, n=batch_size)",)),
-            Fix("Or return a number while nothing was counted.", (guarded,)),
+            Fix("Return a number while nothing was counted.", (guarded,)),
         ),
     )
 

@@ -86,8 +86,8 @@ def _other_dimensions(operand: _Operand, named: int, has: int) -> Meaning:
     letters = f"{named} ({operand.letters})" if operand.letters else f"{named}"
     more = (
         "More dimensions than expected usually come from broadcasting before it: adding or multiplying a mask, a bias "
-        "or a position table that has more dimensions than the tensor, masked_fill or torch.where with such a mask, or an unsqueeze, "
-        "a stack or an index with None too many."
+        "or a position table that has more dimensions than the tensor, masked_fill or torch.where with such a mask, or "
+        "an unsqueeze, a stack or an index with None too many."
         if has > named
         else "Fewer dimensions than expected usually come from a squeeze, a reduction or an index that removes one, or "
         "from a single sample without its batch dimension."
