@@ -17,8 +17,8 @@ LINEAR = ("torch/nn/modules/linear.py", "forward", "return F.linear(input, self.
 NO_ARRAYS = "ValueError: need at least one array to concatenate\n"
 NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device\n"
 LEAF = (
-    'RuntimeError: !grad_accumulator_.expired() INTERNAL ASSERT FAILED at "saved_variable.cpp":216, please report a bug '
-    "to PyTorch. No grad accumulator for a saved leaf\n"
+    'RuntimeError: !grad_accumulator_.expired() INTERNAL ASSERT FAILED at "saved_variable.cpp":216, please report a '
+    "bug to PyTorch. No grad accumulator for a saved leaf\n"
 )
 
 

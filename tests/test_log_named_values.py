@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from .test_log_callers import MODULE, frames
+from .test_log_frames_decide import LINEAR
 from .test_log_meanings import explained
 
 RUN = "/home/ada/run.py"
@@ -187,3 +188,42 @@ def test_what_an_encoder_got_besides_its_labels(text: str, title: str, words: st
     _, found, rest = explained(tmp_path, text)
     assert found.startswith(title), found
     assert words in rest
+
+
+LANGUAGE = "Namespace(seq_len=256, vocab_size=50257, tokenizer='gpt2')\n"
+FULL = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}. GPU 0 has a total capacity of 79.15 GiB of "
+    "which 0.61 GiB is free. Including non-PyTorch memory, this process has 78.25 GiB memory in use. Of the allocated "
+    "memory 76.01 GiB is allocated by PyTorch, and 0.61 GiB is reserved by PyTorch but unallocated.\n"
+)
+TRAIN = (RUN, "main", "_, loss = net(ids)")
+OUTER = (NET, "forward", "h = block(h)")
+LARGE = "a GPU's memory is full at net.py:7 in features, where the model's own code makes one large tensor"
+LOGITS = "probably the full logits"
+ONE_TENSOR = "one very large tensor of a batch"
+
+
+@pytest.mark.parametrize(
+    ("calls", "tried", "title", "words"),
+    [
+        ([(NET, "features", "z = torch.cat(parts, dim=-1)")], "4.50 GiB", LARGE, "batch x length (or pixels) x feat"),
+        ([(NET, "features", "z = torch.stack(parts)")], "1.50 GiB", LARGE, 'The line is "z = torch.stack(parts)"'),
+        ([(NET, "features", "z = einsum('bni,bnj->bnij', x, x)"), FUNCTIONAL], "6.00 GiB", LARGE, "einsum('bni"),
+        # Not in one of the model's own lines, too small to matter, or what the line makes are scores of all tokens.
+        ([(NET, "features", "z = torch.cat(parts)")], "0.02 GiB", "in the forward pass: the activations", ""),
+        ([(NET, "forward", "z = self.up(x)"), MODULE, LINEAR], "4.50 GiB", ONE_TENSOR, ""),
+        ([(NET, "forward", "logits = self.head(x)"), MODULE, LINEAR], "4.50 GiB", LOGITS, "liger"),
+        ([(NET, "forward", "logits = torch.cat(parts)")], "4.50 GiB", "the full logits (tokens x vocabulary)", "liger"),
+        ([("transformers/models/llama/modeling_llama.py", "forward", "k = torch.cat([past, k])")], "4.50 GiB",
+         ONE_TENSOR, ""),
+        ([("torch/_tensor.py", "backward", "torch.autograd.backward(")], "4.50 GiB", LOGITS, "liger"),
+    ],
+)  # fmt: skip
+def test_a_large_tensor_of_the_models_own_code(
+    calls: list[tuple[str, str, str]], tried: str, title: str, words: str, tmp_path: Path
+) -> None:
+    called = [TRAIN] if calls[0][1] == "backward" else [TRAIN, MODULE, OUTER, MODULE]
+    _, found, rest = explained(tmp_path, f"{LANGUAGE}{frames(*called, *calls)}{FULL.format(tried)}")
+    assert title in found, found
+    assert words in rest
+    assert title != LARGE or "logits" not in found + rest
