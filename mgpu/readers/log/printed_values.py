@@ -16,7 +16,7 @@ from mgpu.readers.log.said_before import first_head
 _LINES = 8  # that are not empty, with sizes, before the traceback
 _AROUND = 60  # lines in which a tensor is printed, and of the output after the traceback
 _MOST = 3  # lines with sizes that belong together
-_LONGEST = 400  # characters of a line
+_LONGEST, _LONGEST_SEARCHED = 400, 4096  # characters of a line
 _BAR = re.compile(r"\s*[━╸╺█▏▎▍▌▋▊▉]{2}.*")  # a progress bar that was drawn in the same line
 _SIZES = re.compile(
     r"torch\.Size\(\[[\d, ]+\]\)|\bshape\b\W{0,12}[(\[]\d+(?:, ?\d*)*[)\]]|^\(\d+(?:, ?\d+)+,?\)(?: |$)", re.I
@@ -41,12 +41,18 @@ def find(lines: Sequence[str], last: int, rank: int | None) -> tuple[str, ...]:
     before = _texts(lines[max(0, head - _AROUND) : head], rank)
     after = _texts(lines[last + 1 : end][-_AROUND:], rank)
     sizes = _sizes([text for text in before if text.strip()][-_LINES:]) or _sizes(after)
-    return tuple(shown_text(text) for text in (*sizes, *_tensors(before), *_tensors(after)))
+    return (*sizes, *_tensors(before), *_tensors(after))
 
 
 def _texts(lines: Sequence[str], rank: int | None) -> list[str]:
     said = map(parse_line, lines)
-    return [one.text.rstrip()[:_LONGEST] for one in said if one.rank is None or rank is None or one.rank == rank]
+    return [_text(one.text) for one in said if one.rank is None or rank is None or one.rank == rank]
+
+
+def _text(text: str) -> str:
+    """Return a line to search; one of which a part can be shown has its secrets masked first."""
+    text = text.rstrip()[:_LONGEST_SEARCHED]
+    return shown_text(text) if "tensor(" in text or _SIZES.search(text) else text[:_LONGEST]
 
 
 def _sizes(texts: Sequence[str]) -> list[str]:
