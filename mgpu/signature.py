@@ -55,7 +55,8 @@ class Row:
 
     `title`, `why` and the fix's text may contain the pattern's groups: "port {port} is taken". The fix's commands are
     templates for `mgpu.command_line.shell`, which also name a kind: "ss -ltn 'sport = :{port:number}'". Texts that
-    point to the exception's traceback have `{the_traceback}`, which says so if the log does not have it.
+    point to the exception's traceback have `{the_traceback}`, which says so if the log does not have it. Texts of cases
+    that require the script's own line have it as `{the_line}`, its place as `{the_place}`.
     """
 
     id: str
@@ -161,10 +162,16 @@ def the_traceback(raised: UncaughtException | None) -> str:
     return _TRACEBACK if raised is not None and raised.frames else f"{_TRACEBACK} (not in this log)"
 
 
+def _own_line(raised: UncaughtException | None) -> dict[str, str]:
+    """Return what texts of cases call the script's own line of an exception, and its place."""
+    place = (raised.place if raised else None) or "a line that is not in this log"
+    return {"the_place": place, "the_line": (raised.own_code if raised else None) or "not in this log"}
+
+
 def _meaning(row: Row, groups: dict[str, str], log: Log, raised: UncaughtException | None) -> Meaning:
     if special := row.explain(groups, raised) if row.explain else None:
         return special
-    groups = {**groups, "the_traceback": the_traceback(raised)}
+    groups = {**groups, "the_traceback": the_traceback(raised), **_own_line(raised)}
     means: Row | Case = next((case for case in row.cases if case.when(log, raised)), row)
     return Meaning(
         means.title.format_map(groups),

@@ -99,6 +99,26 @@ def counts(pattern: str, test: Callable[[Sequence[str]], bool]) -> Applies:
     return applies
 
 
+def printed(pattern: str) -> Applies:
+    """The program printed a line of values near the exception that matches (`UncaughtException.printed`)."""
+    searched = _Pattern(pattern)
+    return lambda log, raised: raised is not None and any(map(searched.search, raised.printed))
+
+
+def called(pattern: str) -> Applies:
+    """One of the lines of code that the exception passed through matches."""
+    searched = _Pattern(pattern)
+    return lambda log, raised: raised is not None and any(searched.search(one.code or "") for one in raised.calls)
+
+
+def in_own_line(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether an operation of torch failed in the script's own line: no layer, and no function of another package."""
+    calls = raised.calls if raised is not None else ()
+    if len(calls) > 1 and calls[-1].place.startswith("torch/functional.py:"):
+        calls = calls[:-1]  # einsum and others that torch has in Python
+    return bool(calls) and not calls[-1].package
+
+
 def stacked(function: str) -> Applies:
     """A printed stack of a thread has a function that matches: "load_library (_ops.py:1487)"."""
     searched = _Pattern(function)

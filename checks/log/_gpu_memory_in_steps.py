@@ -8,7 +8,18 @@ from mgpu.check import Fix
 from mgpu.signature import Case
 from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import either, ends_within, every, last_did, never, shown, source_line, through, within
+from ._circumstances import (
+    either,
+    ends_within,
+    every,
+    last_did,
+    never,
+    own_line,
+    shown,
+    source_line,
+    through,
+    within,
+)
 from ._gpu_memory import GIANT, Numbers, numbers, trace
 from ._gpu_memory_before_steps import OFFLOAD
 
@@ -27,6 +38,12 @@ def _in_output_layer(log: Log, raised: UncaughtException | None) -> bool:
     frames = raised.frames if raised is not None else ()
     models = [frame for frame in frames if _MODEL.search(frame)]
     return len(models) == 1 and frames[-1].endswith("torch/nn/modules/linear.py in forward")
+
+
+def _in_own_code(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the script's own line failed, or what it calls of torch."""
+    called = [one for one in (raised.calls if raised is not None else ()) if one.package != "torch"]
+    return bool(called) and not called[-1].package
 
 
 _MODEL = re.compile(r"/modeling_\w+\.py in forward$")
@@ -64,6 +81,11 @@ _STEPPING = every(
            r"_unflatten_partitioned_parameters|_partitioned_params_swap_out|_prepare_\w*sub_group|"
            r"_prepare_fp32_grad\w*|step)$| in (?:clip_grad_norm_?|optimizer_step|_maybe_opt_step|prepare_grads)$"),
     never(within(r"torch/autograd/| in (?:\w*closure\w*|forward)$")))
+
+# A part of the script's own model that is not its output layer: the large tensor is not the logits.
+_OTHER_LAYER = every(
+    _in_own_code, within(r" in forward$"), never(_BACKWARD),
+    never(own_line(r"(?i)logit|head|vocab|log_?prob|softmax|entropy|loss|criterion|out(?:put)?\w*\(|decode|classif|pred")))
 
 # The deepest places come first: an evaluation computes a loss, and a trainer's step contains all of them.
 IN_STEPS = (
@@ -216,7 +238,7 @@ IN_STEPS = (
           _MICRO_BATCH),
          trace("train.py in main", "torch/_inductor/select_algorithm.py in benchmark_in_current_process"),
          "https://docs.pytorch.org/docs/stable/generated/torch.compile.html"),
-    Case(every(numbers(_is_giant), shown("language_model"),
+    Case(every(numbers(_is_giant), shown("language_model"), never(_OTHER_LAYER),
                never(within(r"deepspeed/runtime/zero/|fsdp/|/modeling_\w+\.py in forward$|"
                             r"/(?:mlp|moe|attention)\w*\.py"))),
          "a GPU's memory is full because of one very large tensor: probably the full logits (tokens x vocabulary)",

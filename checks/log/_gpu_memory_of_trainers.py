@@ -9,7 +9,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case
 from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import either, every, last_did, never, shown, through, within
+from ._circumstances import either, every, in_own_line, last_did, never, own_line, shown, through, within
 from ._gpu_memory import GIANT, numbers, trace
 
 _ULTRALYTICS = "https://docs.ultralytics.com/modes/train/"
@@ -45,6 +45,11 @@ _IN_LOOP = every(
     never(within(r"torch/optim/|torch/nn/utils/clip_grad|torch/nn/parallel/(?:data_parallel|scatter_gather|replicate)|"
                  r"torch/distributed/fsdp|torch/_inductor|torch/cuda/(?:__init__|random)\.py|"
                  r" in (?:cross_entropy|log_softmax|generate|_?load\w*|from_pretrained)$")))
+_LARGE = 1.0  # GiB in one allocation
+# Operations that make one tensor of several, or of all pairs of their elements.
+_JOINS = (r"\b(?:cat|concat|concatenate|[hvd]?stack|einsum|outer|kron|cdist|meshgrid|repeat|repeat_interleave|tile|"
+          r"unfold)\(")
+_OF_HEAD = r"(?i)logit|vocab|lm_head|log_?prob|softmax|entropy|attn|attention|scores|pred"
 _ACCUMULATE = Fix("Use a smaller batch. To keep the same batch for the optimizer, add up gradients of several steps.",
                   ("loader = DataLoader(dataset, batch_size=4, ...)",
                    "(loss / 4).backward()  # optimizer.step() and zero_grad() in each 4th iteration only"))
@@ -122,6 +127,22 @@ OF_TRAINERS = (
          "Epoch: [3] [41/200] loss: 0.41\nEpoch: [3] [42/200] loss: 0.40\n"
          + trace("train.py in main", "net.py in forward", "torch/nn/modules/conv.py in forward"),
          _TORCH),
+    Case(every(only_torch, in_own_line, _FORWARD, never(_BACKWARD), never(_EVALUATING),
+               numbers(lambda read: read.tried is not None and read.tried >= _LARGE), own_line(_JOINS),
+               never(own_line(_OF_HEAD))),
+         "a GPU's memory is full at {the_place}, where the model's own code makes one large tensor",
+         'The line is "{the_line}". It writes a new tensor, and the tensors that it is made of stay. The result grows '
+         "with batch x length (or pixels) x features, here with all that is joined or combined, and each layer that "
+         "does the same keeps its own until the backward pass.",
+         (Fix("Print how large it is, to see which of its sizes to reduce.",
+              ("print(x.shape, x.numel() * x.element_size() / 2**30, 'GiB')",)),
+          Fix("Join or combine fewer features, or use them one after the other without joining them: the weights of "
+              "the next layer can be split in the same way.", ("y = sum(w(x) for w, x in zip(weights, parts))",)),
+          _ACCUMULATE, _SAVE),
+         trace("train.py in main", "net.py in forward", "net.py in features", code="phi = torch.cat(parts, dim=-1)",
+               message="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.55 GiB. GPU 0 has a total "
+                       "capacity of 79.15 GiB of which 2.61 GiB is free."),
+         "https://docs.pytorch.org/docs/stable/generated/torch.cat.html"),
     Case(every(_IN_LOOP, _BACKWARD),
          "a GPU's memory is full in the backward pass: gradients come on top of the activations",
          "The forward pass fits. The backward pass adds the gradients, and is the peak of a step. The batch and the "

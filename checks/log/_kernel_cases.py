@@ -6,7 +6,8 @@ from mgpu.check import Fix
 from mgpu.signature import Case
 from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import either, every, line_of, message, never, reported, said, shown, within
+from ._circumstances import either, every, line_of, reported, said, shown, within
+from ._embedding_cases import BARE_ASSERT, BEFORE_LOSS, LOSS, OF_EMBEDDING, PADDING_IDS, TEXTS_NOT_CUT
 
 _FLASH = r"^flash_attn(?:_interface|_2_cuda|_3)?\b"
 _TRITON_KERNELS = (
@@ -128,14 +129,7 @@ CRASHES = (
 _IDS = Fix("Compare the largest id with the rows of the embedding, on the CPU.",
            ("print(input_ids.max(), model.get_input_embeddings().weight.shape[0], len(tokenizer))",
             "model.resize_token_embeddings(len(tokenizer))"))
-_LOSS = (
-    r"^torch/nn/(?:functional\.py in (?:cross_entropy|nll_loss)|modules/loss\.py)|"
-    r"^transformers/loss/|in \w*(?:cross_entropy|nll_loss)\w*$"
-)
-_OF_EMBEDDING = either(within(r"^torch/nn/functional\.py in embedding$|^torch/nn/modules/sparse\.py"),
-                       reported(r"srcIndex < srcSelectDimSize|ind >= 0 && ind < ind_dim_size"))
 _ASSERTED = "/pytorch/aten/src/ATen/native/cuda/{}: block: [0,0,0], thread: [1,0,0] Assertion `{}` failed."
-_BARE_ASSERT = every(message(r"device-side assert triggered"), never(reported(r"Assertion [`']")))
 
 
 def _loss_was_nan(log: Log, raised: UncaughtException | None) -> bool:
@@ -143,7 +137,7 @@ def _loss_was_nan(log: Log, raised: UncaughtException | None) -> bool:
 
 
 _AFTER_NAN = Case(
-    every(_BARE_ASSERT, _loss_was_nan),
+    every(BARE_ASSERT, _loss_was_nan),
     "an assertion on the GPU failed after the loss had become NaN: probably a consequence of the NaN",
     "NaN or infinity in coordinates, boxes, probabilities or positions becomes an index outside of its tensor, or "
     "breaks a check of a kernel. The log does not have the assertion's own text. The loss was NaN before, which "
@@ -178,7 +172,7 @@ INDEXES = (
          _ASSERTED.format("Loss.cu:90: operator()", "input_val >= zero && input_val <= one"),
          "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/Loss.cu"),
     Case(every(shown("sequence_beyond_model"),
-               either(said(r"index out of range in self|device-side assert"), _OF_EMBEDDING)),
+               either(said(r"index out of range in self|device-side assert"), OF_EMBEDDING)),
          "probably a sequence is longer than the model allows: the tokenizer warned of it before",
          "The tokenizer cuts nothing by itself. Positions beyond max_position_embeddings have no row in the "
          "embedding of "
@@ -193,7 +187,7 @@ INDEXES = (
          'Traceback (most recent call last):\n  File "/home/user/fit.py", line 3, in main\n    y = net(ids)\n'
          "IndexError: index out of range in self",
          "https://huggingface.co/docs/transformers/pad_truncation"),
-    Case(every(_OF_EMBEDDING, within(r"(?i)pos(?:ition)?_?(?:emb|enc)|wpe")),
+    Case(every(OF_EMBEDDING, within(r"(?i)pos(?:ition)?_?(?:emb|enc)|wpe")),
          "a position is beyond the model's last one: the sequence is longer than its position embedding",
          "The embedding of positions has as many rows as the longest sequence that the model was made for "
          "(max_position_embeddings).",
@@ -204,7 +198,9 @@ INDEXES = (
          '  File "/x/site-packages/torch/nn/functional.py", line 2546, in embedding\n'
          "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\n"
          "IndexError: index out of range in self", "https://github.com/karpathy/nanoGPT/issues/470"),
-    Case(_OF_EMBEDDING,
+    *PADDING_IDS,
+    TEXTS_NOT_CUT,
+    Case(OF_EMBEDDING,
          "a token id or position has no row in the embedding: too large or negative",
          "The tokenizer has more tokens than the model (tokens added without resize_token_embeddings, another model's "
          "tokenizer), a placeholder such as -100 or an image token is among the ids, or the sequence is longer than "
@@ -229,7 +225,7 @@ INDEXES = (
                     ("assert input_ids.min() >= 0",))),
          "IndexError: index out of range in self\n",
          "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cpu/IndexKernel.cpp"),
-    Case(either(within(_LOSS), reported(r"t(?:arget)? >= 0 && \w+ < n_classes|Target -?\d+ is out of bounds")),
+    Case(either(within(LOSS), reported(r"t(?:arget)? >= 0 && \w+ < n_classes|Target -?\d+ is out of bounds")),
          "a label is out of range: larger than the number of classes or the vocabulary, or negative",
          "The loss accepts labels from 0 to classes - 1, and the value of ignore_index (-100). Labels that start at 1, "
          "num_labels that is too small, or another value for ignored tokens (-1, the pad token) break that.",
@@ -244,7 +240,8 @@ INDEXES = (
          "    return torch._C._nn.cross_entropy_loss(\n"
          "RuntimeError: CUDA error: device-side assert triggered",
          "https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html"),
-    Case(_BARE_ASSERT,
+    BEFORE_LOSS,
+    Case(BARE_ASSERT,
          "an assertion on the GPU failed, usually an index out of range: a label or token id exceeds its table",
          "The log does not have the assertion's own text, which names the kernel. Usually a class label is >= the "
          "number of classes, or a token id is >= the vocabulary size. Values that are NaN, probabilities below 0 and "

@@ -11,6 +11,7 @@ from mgpu.snapshot import UncaughtException
 from ._messages import in_one_line, short_name
 from ._missing_weights import missing_weights, with_short_paths
 from ._own_objects import Meaning, file_of
+from ._printed_sizes import printed_sizes
 
 _SENTENCE = 2  # spaces of a message that is more than a key
 
@@ -42,12 +43,15 @@ def stopped_by_itself(one: UncaughtException) -> Meaning | None:
         said = "" if one.message.startswith("assert ") else f": {with_short_paths(one.message)}"
         if condition in ("False", "0"):
             return _stops_itself(one, said)
+        printed = printed_sizes(one, condition)
         return Meaning(
             f"a check in the script's own code failed at {one.place}{said or f': {condition}'}",
             f'The script requires "{condition}", and it does not hold in this run. It is about the settings or the '
-            "data that it got, not about a GPU.",
+            f"data that it got, not about a GPU.{printed}",
             (
-                Fix("Print the values in the condition, and correct where they come from."),
+                Fix("Compare these values with the condition, and correct where the one that differs comes from.")
+                if printed
+                else Fix("Print the values in the condition, and correct where they come from."),
                 Fix("Read the lines before it: they show which option or file they come from."),
             ),
         )

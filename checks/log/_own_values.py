@@ -14,7 +14,8 @@ from mgpu.check import Fix
 from mgpu.command_line import Code, python
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import operands, origin, subscript
+from ._divisions import emptied_length, zero_divisor
+from ._followed_values import origin, subscript
 from ._functions_as_values import function_as_value
 from ._messages import first_of_empty, short_name
 from ._missing_settings import missing_in_config
@@ -232,19 +233,9 @@ def _empty(one: UncaughtException) -> Meaning | None:
     code, short = one.code or "", short_name(one.type)
     name = None
     if short == "ZeroDivisionError":
-        length = re.search(rf"/ {{0,2}}(?:float\(|max\()?len\((?P<of>{NAME})\)", code)
-        divisor = re.findall(rf"[/%]{{1,2}} {{0,2}}({NAME})(?![\w(])", code)
-        if (sides := operands(one)) and re.fullmatch(NAME, sides[1]):
-            divisor = [sides[1]]
-        if length:
-            name = length["of"]
-        elif len(divisor) == 1:
-            return Meaning(
-                f"{divisor[0]} is 0, and {_at(one)} divides by it",
-                "It was computed from a length, a size or a number of ranks that is 0 or rounded down to 0: a dataset "
-                "smaller than a batch, a batch smaller than the number of ranks, or an empty split.",
-                (Fix(f"Print {divisor[0]}, and what it is computed from.", (python("print({:dotted})", divisor[0]),)),),
-            )
+        if divided := zero_divisor(one):
+            return divided
+        name = emptied_length(one)
     elif short == "IndexError" and one.message.endswith("index out of range"):
         name = first_of_empty(code)
     elif short == "StopIteration":

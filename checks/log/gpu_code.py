@@ -62,6 +62,12 @@ ROWS = (
         "resize_token_embeddings). The other ranks then fail in a collective that this rank does not join.",
         (_FIND_KERNEL, Fix("Check the ids before they go to the GPU: labels.max() < num_classes, input_ids.max() < the "
                            "rows of the embedding.", ())), _NOTES, cases=INDEXES),
+    Row("texts_not_cut", "context", "script",
+        r"`max_length` is ignored when `padding`=`True` and there is no truncation strategy",
+        ("UserWarning: `max_length` is ignored when `padding`=`True` and there is no truncation strategy. To pad to "
+         "max length, use `padding='max_length'`.",),
+        "", "", Fix("No action needed.", ()),
+        "https://github.com/huggingface/transformers/blob/main/src/transformers/tokenization_utils_base.py"),
     Row("log_cuda_in_fork", "root", "script", r"Cannot re-initialize CUDA in forked subprocess|"
         r"CUDA (?:must not be|was) initialized before (?:spawn|fork)",
         ("RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "

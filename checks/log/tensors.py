@@ -10,6 +10,7 @@ from mgpu.snapshot import UncaughtException
 
 from . import _plain_torch_cases
 from ._channels import explain_channels
+from ._einsum_operands import explain_einsum
 from ._file_call_cases import NOT_COPIED, NOT_SAVED
 from ._image_cases import ARRAYS_DIFFER
 from ._library_cases import ONE_CLASS_PER_SAMPLE
@@ -86,8 +87,8 @@ ROWS = (
         "https://docs.pytorch.org/docs/stable/tensor_attributes.html",
         summary="An operation got a tensor of a type for which torch has no code."),
     Row("log_pattern_does_not_fit", "root", "script",
-        r"einsum\(\): (?:subscript .+|the number of subscripts .+|operands do not broadcast.*)|"
-        r"EinopsError: +Error while processing \S+ pattern",
+        r"(?P<said>einsum\(\): (?:subscript .+|the number of subscripts .+|operands do not broadcast.*)|"
+        r"EinopsError: +Error while processing \S+ pattern)",
         ("RuntimeError: einsum(): subscript c has size 16 for operand 1 which does not broadcast with previously seen "
          "size 8", "einops.EinopsError:  Error while processing rearrange-reduction pattern \"b (h w) c -> b h w c\"."),
         "the pattern of einsum or einops does not fit the shape of a tensor",
@@ -96,7 +97,7 @@ ROWS = (
         "the pattern: another image or sequence length, a missing batch dimension, or sizes per rank (tensor "
         "parallelism). The lines after the message have the shape.",
         Fix("Print the shapes just before that line, and compare them with the pattern.", ("print(x.shape, y.shape)",)),
-        "https://einops.rocks/api/rearrange/"),
+        "https://einops.rocks/api/rearrange/", explain=explain_einsum),
     Row("log_layer_input_size", "root", "script",
         r"mat1 and mat2 shapes cannot be multiplied \((?P<a>\d+)x(?P<b>\d+) and (?P<c>\d+)x(?P<d>\d+)\)",
         ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x1024 and 768x2)",),

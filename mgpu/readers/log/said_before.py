@@ -48,16 +48,22 @@ def find(lines: Sequence[str], last: int, rank: int | None, is_noise: Callable[[
     `lines`: of the end of the log. `last`: the place of the exception among them. `is_noise`: whether a text is known
     as no problem.
     """
-    heads = (at for at in range(last, max(-1, last - _TRACEBACK_LINES), -1) if HEAD in lines[at])
-    head = next(heads, None)
-    while head is not None and (above := next(heads, None)) is not None and _are_one(lines, above, head):
-        head = above  # the exceptions of a chain
+    head = first_head(lines, last)
     if head is None:
         return None
     said = [one for raw in reversed(lines[max(0, head - 5 * _LINES) : head]) if (one := parse_line(raw)).text.strip()]
     texts = [one.text.rstrip() for one in said[:_LINES] if one.rank is None or rank is None or one.rank == rank]
     found = next((text.strip() for text in texts if _is_problem(text) and not is_noise(text.strip())), None)
     return shown_text(found) if found else None
+
+
+def first_head(lines: Sequence[str], last: int) -> int | None:
+    """Return where the traceback of an exception begins, or the first one of its chain. `last`: as in `find`."""
+    heads = (at for at in range(last, max(-1, last - _TRACEBACK_LINES), -1) if HEAD in lines[at])
+    head = next(heads, None)
+    while head is not None and (above := next(heads, None)) is not None and _are_one(lines, above, head):
+        head = above  # the exceptions of a chain
+    return head
 
 
 def _are_one(lines: Sequence[str], above: int, head: int) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
 
-from mgpu.readers.log import caught_messages, last_step, pauses, said_before
+from mgpu.readers.log import caught_messages, last_step, pauses, printed_values, said_before
 from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.reported_error import with_report
@@ -99,7 +99,7 @@ def _with_details(log: Log, tail: str) -> Log:
 
 
 def _with_reports(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
-    """Return the log in which exceptions have the problem that their rank reported just before."""
+    """Return the log in which exceptions have the problem that their rank reported just before, and printed values."""
     text = tail.removesuffix("\n").split("\n")
     first = lines - len(text) + 1
 
@@ -110,7 +110,11 @@ def _with_reports(log: Log, tail: str, lines: int, signatures: Signatures) -> Lo
         place = one.line - first
         if one.caught or one.of_launcher or one.file != log.files[-1] or not 0 <= place < len(text):
             return one
-        return replace(one, said_before=said_before.find(text, place, one.rank, is_noise))
+        return replace(
+            one,
+            said_before=said_before.find(text, place, one.rank, is_noise),
+            printed=printed_values.find(text, place, one.rank),
+        )
 
     return replace(log, raised=tuple(map(reported, log.raised)))
 

@@ -1,0 +1,89 @@
+"""What was 0 when the script's own line divided by it: a length, a size, or what an average meter has counted?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Fix
+from mgpu.command_line import python
+from mgpu.snapshot import TracedCall, UncaughtException
+
+from ._followed_values import operands
+from ._messages import short_name
+from ._own_objects import NAME, Meaning
+
+_LENGTH = re.compile(rf"/ {{0,2}}(?:float\(|max\()?len\((?P<of>{NAME})\)")
+_DIVISOR = re.compile(rf"[/%]{{1,2}} {{0,2}}({NAME})(?![\w(])")
+_SUM = (
+    r"self\._?(?:sums?|vals?|values?|total|acc\w*|correct\w*|loss\w*|scores?|hits|elapsed|time|"
+    r"(?:sum|total|running|cum\w*)_\w+|\w+_(?:sum|total|val|loss|acc\w*|correct|score|time))"
+)
+_COUNT = re.compile(
+    r"self\._?(?:n|num|cnt|counts?|counter|total|samples|steps|updates|weights?|denom\w*|(?:num|n|total|sum)_\w+|"
+    r"\w+_(?:num|cnt|counts?|counter|total|samples|steps))"
+)
+_ADDS = re.compile(r"(?:__init__|__call__|__iadd__|(?:update|add|append|accumulate|record|log|step|put|push)\w*)")
+
+
+def zero_divisor(one: UncaughtException) -> Meaning | None:
+    """Explain a division by a name that was 0; None if the line does not show which one, or it is a length."""
+    code = one.code or ""
+    if short_name(one.type) != "ZeroDivisionError" or emptied_length(one):
+        return None
+    names = set(_DIVISOR.findall(code))  # the same in both branches of a choice
+    if (sides := operands(one)) and re.fullmatch(NAME, sides[1]):
+        names = {sides[1]}
+    if len(names) != 1:
+        return None
+    divisor = names.pop()
+    return _uncounted(one, divisor) or Meaning(
+        f"{divisor} is 0, and {one.place} divides by it",
+        "It was computed from a length, a size or a number of ranks that is 0 or rounded down to 0: a dataset "
+        "smaller than a batch, a batch smaller than the number of ranks, or an empty split.",
+        (Fix(f"Print {divisor}, and what it is computed from.", (python("print({:dotted})", divisor),)),),
+    )
+
+
+def emptied_length(one: UncaughtException) -> str | None:
+    """Return the name whose length the line divides by."""
+    found = _LENGTH.search(one.code or "") if short_name(one.type) == "ZeroDivisionError" else None
+    return found["of"] if found else None
+
+
+def _uncounted(one: UncaughtException, divisor: str) -> Meaning | None:
+    """Explain the average of a meter that has counted nothing; None for any other division."""
+    sums = set(re.findall(rf"(?<![\w.])({_SUM}) ?/ ?{re.escape(divisor)}\b", one.code or ""))
+    if len(sums) != 1 or not _COUNT.fullmatch(divisor) or not one.place:
+        return None
+    average = f"{(total := sums.pop())} / {divisor}"
+    reader = _caller(one)
+    guarded = python("value = {:dotted} / {:dotted} if {:dotted} else 0.0", total, divisor, divisor)
+    if _ADDS.fullmatch(one.place.rpartition(" in ")[2]):
+        return Meaning(
+            f"an average meter was given nothing to count: {divisor} is still 0 at {one.place}",
+            f"It computes {average} when it gets a value, and the number of items that it was given so far is 0: an "
+            f"empty batch, or a mask or a filter that left no sample.{f' {reader.place} calls it.' if reader else ''}",
+            (
+                Fix("Skip batches without items, and print how many items each one has."),
+                Fix(f"Divide only if {divisor} is not 0.", (guarded,)),
+            ),
+            of_code=False,
+        )
+    by = f"{reader.place} reads" if reader else "It is read"
+    return Meaning(
+        f"the average {average} is read while nothing was counted: {divisor} is 0 ({one.place})",
+        f"{by} the average of a meter that has no value yet: its update() comes later in the loop, is under a "
+        "condition (every N steps, only on rank 0, only for one of several meters), the meter was just reset, or the "
+        "loop had no batch.",
+        (
+            Fix("Update the meter before its average is read.", ("meter.update(value, n=batch_size)",)),
+            Fix("Return a number while nothing was counted.", (guarded,)),
+        ),
+    )
+
+
+def _caller(one: UncaughtException) -> TracedCall | None:
+    """Return the script's call that asked for the average, which is not the meter's own code."""
+    file = (one.place or "").partition(":")[0]
+    own = [call for call in one.calls[:-1] if not call.package]
+    return next((call for call in reversed(own) if call.place.partition(":")[0] != file), own[-1] if own else None)

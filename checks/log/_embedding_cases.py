@@ -1,0 +1,97 @@
+"""Which index of an embedding was out of range: a padding value, a position, or what an encoder got besides its labels?
+
+A GPU reports a failed assertion at a later call. The place of that call limits what can have failed before it.
+"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Case
+
+from ._circumstances import called, either, every, message, never, printed, reported, shown, within
+
+LOSS = (
+    r"^torch/nn/(?:functional\.py in (?:cross_entropy|nll_loss)|modules/loss\.py)|"
+    r"^transformers/loss/|in \w*(?:cross_entropy|nll_loss)\w*$"
+)
+OF_EMBEDDING = either(
+    within(r"^torch/nn/functional\.py in embedding$|^torch/nn/modules/sparse\.py"),
+    reported(r"srcIndex < srcSelectDimSize|ind >= 0 && ind < ind_dim_size"),
+)
+BARE_ASSERT = every(message(r"device-side assert triggered"), never(reported(r"Assertion [`']")))
+# Models of texts with a table of positions. Others with such names encode images and sound.
+_ENCODER = within(
+    r"^transformers/models/(?:(?!hubert|visual_|wav2vec)\w*bert\w*|electra|mpnet|ernie\w*|nezha|longformer|big_bird|luke|"
+    r"esm|xlm|data2vec|nystromformer|layoutlm\w*|markuplm)/"
+)
+_IN_ENCODER = every(
+    BARE_ASSERT,
+    _ENCODER,
+    called(r"\bself\.(?:encoder|transformer)\(|\b(?:layer_module|encoder_layer)\("),
+    never(within(LOSS)),
+    never(within(r"torch/autograd/|torch/_tensor\.py in backward$")),
+)
+
+# fmt: off
+_CUT = Fix("Cut the texts where they are tokenized.",
+           ("tokenizer(texts, padding=True, truncation=True, max_length=512)",))
+_BATCH = Fix("Print the largest values of a batch before the model is called, and compare them with the tables.",
+             ("print({{key: (value.shape, value.max()) for key, value in batch.items()}})",
+              "print(config.vocab_size, config.max_position_embeddings, config.type_vocab_size)  # model.config"))
+_ENCODING = (
+    'Traceback (most recent call last):\n  File "/x/train.py", line 31, in compute_loss\n    out = model(**batch)\n'
+    '  File "/x/site-packages/transformers/models/bert/modeling_bert.py", line 990, in forward\n'
+    "    encoder_outputs = self.encoder(\n"
+    '  File "/x/site-packages/transformers/models/bert/modeling_bert.py", line 300, in forward\n'
+    "    scores = scores / math.sqrt(self.attention_head_size)\n"
+    "RuntimeError: CUDA error: device-side assert triggered"
+)
+_PADDING = "https://huggingface.co/docs/transformers/pad_truncation"
+
+
+def _padded_with(value: str) -> Case:
+    """Return the case of a padding value among the ids, which is for labels."""
+    return Case(
+        every(either(OF_EMBEDDING, _IN_ENCODER), printed(rf"(?<![\d-]){value}(?![\d.])")),
+        f"probably the padding value {value} is passed as a token id: a tensor that the program printed near it has "
+        f"{value} ({{the_place}})",
+        'The line is "{the_line}". An embedding has rows for ids from 0 on. Losses ignore '
+        f"{value}, so it is the padding of labels: the dataset or the collate function pads ids and labels in the same "
+        "way, or the labels are passed as ids.",
+        (Fix("Pad ids with a token of the model, and only labels with a negative value.",
+             ("torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id)",
+              f"torch.nn.CrossEntropyLoss(ignore_index={value})")),
+         Fix("Replace it before the call, after the labels are made.",
+             ("ids = ids.masked_fill(ids < 0, tokenizer.pad_token_id)", "assert ids.min() >= 0"))),
+        f"tensor([[  311,   27, 1904,    {value},    {value}],\n"
+        "        [   12, 2044,   98,   31,    7]])\n"
+        'Traceback (most recent call last):\n  File "/x/net.py", line 40, in forward\n    h = self.tokens(ids)\n'
+        '  File "/x/site-packages/torch/nn/functional.py", line 2546, in embedding\n'
+        "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\n"
+        "IndexError: index out of range in self",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html")
+
+
+PADDING_IDS = (_padded_with("-100"), _padded_with("-1"))
+TEXTS_NOT_CUT = Case(
+    every(shown("texts_not_cut"), _ENCODER, either(OF_EMBEDDING, _IN_ENCODER),
+          never(called(r"\b(?:word|token|token_type)_embeddings?\("))),
+    "probably a text is longer than the model's positions: the tokenizer does not cut it (`max_length` is ignored)",
+    "The tokenizer warned that it ignores `max_length`: with padding=True and without truncation=True, texts keep "
+    "their length. A position after the last row of the position embedding is an index out of range (RoBERTa and XLM-R "
+    "have 514 rows for 512 tokens). It failed in the encoder, before the loss: class labels are not the reason.",
+    (_CUT, _BATCH),
+    "UserWarning: `max_length` is ignored when `padding`=`True` and there is no truncation strategy. To pad to max "
+    "length, use `padding='max_length'`.\n" + _ENCODING, _PADDING)
+BEFORE_LOSS = Case(
+    _IN_ENCODER,
+    "an assertion on the GPU failed in the encoder, before the loss: probably a token id, a position or a token type "
+    "has no row in its embedding",
+    "Kernels run asynchronously, and a later call reports the failure. That call is in the encoder, right after its "
+    "embeddings, and class labels come only in the loss: they are not the reason. A text that is not cut has positions "
+    "beyond the table (RoBERTa and XLM-R have 514 rows for 512 tokens), another model's tokenizer or added tokens have "
+    "larger ids, and a tokenizer's token type 1 has no row if type_vocab_size is 1.",
+    (_BATCH, _CUT,
+     Fix("If they fit, find the embedding.", ("CUDA_LAUNCH_BLOCKING=1 python train.py",))),
+    _ENCODING, "https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution")
+# fmt: on
