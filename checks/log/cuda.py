@@ -102,8 +102,10 @@ ROWS = (
         "https://github.com/huggingface/transformers/blob/main/src/transformers/training_args.py",
         because_of=_NO_START),
     Row("log_gpu_older_or_newer_than_torch", "root", "cuda",
-        r"(?P<gpu>[A-Z][\w .()-]{2,60}) with CUDA capability (?P<arch>sm_\d+) is not compatible with the current PyTorch",
-        ("NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.",),
+        r"(?P<gpu>[A-Z][\w .()-]{2,60}) with CUDA capability (?P<arch>sm_\d+) is not compatible with the current "
+        r"PyTorch",
+        ("NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch "
+         "installation.",),
         "the installed torch has no kernels for this GPU: {gpu} ({arch})",
         "A wheel contains code for some GPU generations only; torch's warning lists them.",
         _ARCH, "https://github.com/pytorch/pytorch/issues/167244", explain=other_generation,
