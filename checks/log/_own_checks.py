@@ -13,6 +13,7 @@ from ._missing_weights import missing_weights, with_short_paths
 from ._own_objects import Meaning, file_of
 from ._printed_sizes import printed_sizes
 
+_LEVEL = re.compile(r"^\W*(?:WARNING|ERROR|INFO|CRITICAL|FATAL)\W+", re.IGNORECASE)
 _SENTENCE = 2  # spaces of a message that is more than a key
 
 
@@ -57,21 +58,29 @@ def stopped_by_itself(one: UncaughtException) -> Meaning | None:
         )
     is_key = short == "KeyError" and one.message.count(" ") < _SENTENCE  # a name alone is not a reason
     if code.startswith("raise ") and one.message and not is_key and short != "StopIteration":
-        said = one.message.strip("'\"") if short == "KeyError" else in_one_line(one)  # Python quotes a key
-        said = with_short_paths(said)
-        return Meaning(
-            f"the script's own code stopped the run at {one.place}: {said}",
-            f"The script raises this {short} itself, when it gets something that it does not accept. It is not a "
-            "fault of a GPU or of the ranks' communication.",
-            (
-                Fix("Change what the message names: an option, a name, a path or the data."),
-                Fix(
-                    "Read the condition above that line.",
-                    (shell("grep -n -B8 {} {:path}", code[:40].split("(")[0], file_of(one)),),
-                ),
-            ),
-        )
+        return _raised_by_script(one, code)
     return None
+
+
+def _raised_by_script(one: UncaughtException, code: str) -> Meaning:
+    said = one.message.strip("'\"") if short_name(one.type) == "KeyError" else in_one_line(one)  # Python quotes a key
+    said = (
+        _LEVEL.sub("", one.says_more)
+        if one.says_more and said.rstrip(" .!:").lower() in one.says_more.lower()
+        else said
+    )
+    return Meaning(
+        f"the script's own code stopped the run at {one.place}: {with_short_paths(said)}",
+        f"The script raises this {short_name(one.type)} itself, when it gets something that it does not accept. It is "
+        "not a fault of a GPU or of the ranks' communication.",
+        (
+            Fix("Change what the message names: an option, a name, a path or the data."),
+            Fix(
+                "Read the condition above that line.",
+                (shell("grep -n -B8 {} {:path}", code[:40].split("(")[0], file_of(one)),),
+            ),
+        ),
+    )
 
 
 def endless_recursion(one: UncaughtException) -> Meaning | None:

@@ -111,7 +111,7 @@ ROWS = (
         _ARCH, "https://github.com/pytorch/pytorch/issues/167244", explain=other_generation,
         summary="The installed torch has no kernels for this GPU, which its warning names."),
     Row("log_gpu_without_kernels", "root", "cuda",
-        r"no kernel image is available for execution|is not compatible with the current PyTorch installation|"
+        r"no kernel image is available for execution|"
         r"cudaErrorNoKernelImageForDevice|CUDA error: invalid device function|"
         r"Error invalid device function at line \d+ in file",  # as bitsandbytes prints it
         ("RuntimeError: CUDA error: no kernel image is available for execution on the device",
