@@ -17,6 +17,7 @@ from mgpu.snapshot import UncaughtException
 from ._followed_values import operands, origin, subscript
 from ._functions_as_values import function_as_value
 from ._messages import first_of_empty, short_name
+from ._missing_gradients import no_gradients
 from ._missing_settings import missing_in_config
 from ._next_items import used_up, without_parameters
 from ._opencv import refused_array
@@ -330,6 +331,7 @@ def _as_typed(command: str) -> str:
 
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_by_framework,
+    no_gradients,
     refused_tensor,
     wrong_kind,
     refused_by_torch,
