@@ -133,7 +133,8 @@ def test_torch_2_1_misspells_capacity(tmp_path: Path) -> None:
         (("train.py in main", "transformers/modeling_utils.py in from_pretrained",
           "transformers/modeling_utils.py in load_state_dict"), "1.00 GiB", "while the model is loaded"),
         (("train.py in main", "train.py in load_state_dict"), "1.00 GiB", "while a checkpoint is loaded"),
-        (("train.py in main", "torch/autograd/function.py in save_for_backward"), "1.00 GiB", "in the backward pass"),
+        (("train.py in main", "model.py in forward", "torch/autograd/function.py in save_for_backward"), "1.00 GiB",
+         "in the forward pass"),
     ],
 )  # fmt: skip
 def test_the_place_names_what_filled_the_gpu(tmp_path: Path, frames: tuple[str, ...], tried: str, found: str) -> None:

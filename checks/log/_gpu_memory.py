@@ -10,6 +10,13 @@ from mgpu.signature import Applies
 from mgpu.snapshot import Log, UncaughtException
 
 ROWS = ("log_gpu_memory_full", "log_gpu_memory_taken")
+# Patterns of frames. The engine runs backward passes only: torch/autograd/function.py also runs the forward pass of a
+# function of its own, such as a compiled model's, and grad_mode.py everything under no_grad(), such as step().
+ENGINE = r"torch/autograd/(?:__init__\.py in (?:backward|grad)|graph\.py in _engine_run_backward)$"
+TUNING = (
+    r"torch/_inductor/(?:select_algorithm|autotune\w*|runtime/\w*benchmark\w*|runtime/triton_\w+)\S* in |"
+    r"triton/(?:testing|runtime/autotuner)\.py in "
+)
 # GiB in one allocation: a tensor of all tokens and the whole vocabulary, or of all pairs of tokens. Such a request is a
 # problem of its own, wherever there is room.
 GIANT = 3.0

@@ -39,7 +39,7 @@ _FSDP_INIT = within(
     r"_fully_shard/\S+ in (?:fully_shard|_init_sharded_param|_move_states_to_device)$|"
     r" in (?:fsdp2_prepare_model|fsdp2_load_full_state_dict|apply_fsdp2?|_move_states_to_device|_init_param_handle)$")
 _ZERO_INIT = within(
-    r"deepspeed/\S+ in (?:_configure_(?:zero_|basic_|bf16_|fp16_)?optimizer|_configure_distributed_model|"
+    r"deepspeed/\S+ in (?:_configure_(?:zero_|basic_|bf16_|fp16_)?optimizer|"
     r"_setup_for_real_optimizer|_create_fp(?:16|32)_partitions\w*|initialize_optimizer_states|"
     r"_create_param_groups\w+)$")
 _DDP_INIT = within(r"torch/nn/parallel/distributed\.py in (?:__init__|_ddp_init_helper)$")
@@ -124,6 +124,21 @@ BEFORE_STEPS = (
          trace("train.py in main", "torch/distributed/fsdp/fully_sharded_data_parallel.py in __init__",
                "torch/distributed/fsdp/_init_utils.py in _move_states_to_device"),
          "https://github.com/huggingface/transformers/issues/35636"),
+    Case(within(r"deepspeed/runtime/engine\.py in _configure_distributed_model$"),
+         "a GPU's memory is full while DeepSpeed puts the whole model on it, before it shards anything",
+         "Each rank moves all weights to its GPU, unless the model was built under ZeRO-3. There are no fp32 copies or "
+         "optimizer states yet: offloading the optimizer, an 8-bit optimizer or a smaller batch does not help. Models "
+         "that are on the GPU already (text encoder, VAE, reference) take their part.",
+         (Fix("Use ZeRO-3, and build the model under its configuration, so that each GPU gets only its part.",
+              ("keep = HfDeepSpeedConfig(ds_config)  # before from_pretrained, kept in a variable",
+               "with deepspeed.zero.Init(config_dict_or_path=ds_config): model = build()")),
+          BF16,
+          Fix("Move frozen models to the CPU before, and see what else is on the GPU.",
+              ("text_encoder.to('cpu'); torch.cuda.empty_cache()", "nvidia-smi"))),
+         trace("accelerate/accelerator.py in _prepare_deepspeed", "deepspeed/runtime/engine.py in __init__",
+               "deepspeed/runtime/engine.py in _configure_distributed_model", "torch/nn/modules/module.py in to",
+               "torch/nn/modules/module.py in _apply"),
+         _ZERO),
     Case(_ZERO_INIT,
          "a GPU's memory is full while DeepSpeed sets up: its share of fp32 weights and optimizer states does not fit",
          "ZeRO keeps 12 bytes per trained parameter, divided by the number of GPUs, in addition to the weights. ZeRO-1 "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Fix
-from mgpu.signature import Case
+from mgpu.signature import Applies, Case
 from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import (
@@ -13,14 +13,16 @@ from ._circumstances import (
     ends_within,
     every,
     last_did,
+    message,
     never,
     own_line,
+    raised_in,
     shown,
     source_line,
     through,
     within,
 )
-from ._gpu_memory import GIANT, Numbers, numbers, trace
+from ._gpu_memory import ENGINE, GIANT, OUT_OF_MEMORY, TUNING, Numbers, numbers, trace
 from ._gpu_memory_before_steps import OFFLOAD
 
 _TUNING = "https://huggingface.co/docs/transformers/perf_train_gpu_one"
@@ -47,12 +49,37 @@ def _in_own_code(log: Log, raised: UncaughtException | None) -> bool:
 
 
 _MODEL = re.compile(r"/modeling_\w+\.py in forward$")
+_OF_MLP = re.compile(r"\b(?:gate_up_proj|gate_proj|up_proj|down_proj|c_fc|dense_h_to_4h|linear_fc1)\b")
+_REPLICA = r"torch/nn/parallel/parallel_apply\.py in _worker$"
+
+
+def _in_mlp(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the line of a frame calls a projection of an MLP: what failed is within it, such as an adapter."""
+    return raised is not None and any(_OF_MLP.search(call.code or "") for call in raised.calls)
+
+
+def _in_replica(inside: Applies) -> Applies:
+    """What a replica of DataParallel raised in its own thread passes the condition. The caller raises it again."""
+    of_replica, again = within(_REPLICA), message(_CAUGHT)
+
+    def applies(log: Log, raised: UncaughtException | None) -> bool:
+        inner = (one for one in log.raised if of_replica(log, one))
+        own = raised if of_replica(log, raised) else next(inner, None) if again(log, raised) else None
+        return own is not None and inside(log, own)
+
+    return applies
+
+
+_CAUGHT = r"^Caught \w+ in replica \d+"
 
 
 # fmt: off
 _RECOMPUTE = Fix("Recompute activations in the backward pass.", ("TrainingArguments(gradient_checkpointing=True)",))
 _MICRO_BATCH = Fix("Use a smaller micro-batch or shorter sequences, and accumulate gradients over more steps.",
                    ("TrainingArguments(per_device_train_batch_size=1, gradient_accumulation_steps=16)",))
+_ONE_PER_GPU = Fix("Start one process per GPU, which uses DDP or FSDP.", ("mgpu launch train.py",))
+_SHORTER = Fix("Cut long samples, or drop them.",
+               ("SFTConfig(max_length=4096)", "dataset.filter(lambda row: len(row['input_ids']) <= 4096)"))
 _CHUNKED = Fix("Use a loss that never holds all logits: fused or chunked cross entropy.",
                ("pip install liger-kernel", "TrainingArguments(use_liger_kernel=True)"))
 _CHUNKED_RL = Fix("Compute the log probabilities of fewer tokens at once.",
@@ -60,7 +87,7 @@ _CHUNKED_RL = Fix("Compute the log probabilities of fewer tokens at once.",
                    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",
                    "actor_rollout_ref.model.use_fused_kernels=True  # fused loss",
                    "actor_rollout_ref.actor.entropy_from_logits_with_chunking=True"))
-_BACKWARD = within(r"torch/autograd/|torch/_tensor\.py in backward$| in (?:backward|_?backward_step)$")
+_BACKWARD = within(rf"{ENGINE}| in (?:backward|_?backward_step)$")
 _LOSS = every(
     either(
         ends_within(
@@ -80,7 +107,7 @@ _STEPPING = every(
            r"deepspeed/runtime/\S+ in (?:_take_model_step|_optimizer_step|unscale_and_clip_grads|"
            r"_unflatten_partitioned_parameters|_partitioned_params_swap_out|_prepare_\w*sub_group|"
            r"_prepare_fp32_grad\w*|step)$| in (?:clip_grad_norm_?|optimizer_step|_maybe_opt_step|prepare_grads)$"),
-    never(within(r"torch/autograd/| in (?:\w*closure\w*|forward)$")))
+    never(within(rf"{ENGINE}| in (?:\w*closure\w*|forward)$")))
 
 # A part of the script's own model that is not its output layer: the large tensor is not the logits.
 _OTHER_LAYER = every(
@@ -100,6 +127,15 @@ IN_STEPS = (
          trace("transformers/trainer.py in _inner_training_loop", "accelerate/optimizer.py in step",
                "torch/optim/adamw.py in step", "torch/optim/adamw.py in _init_group"),
          _TUNING),
+    Case(raised_in(r"^transformers/debug_utils\.py in "),
+         "a GPU's memory is full in a check of the activations, which the option debug=underflow_overflow adds",
+         "With it, each module's input and output is copied to find its largest value and infinities (abs, isinf). A "
+         "copy is as large as the activation itself, so little room was left before it.",
+         (Fix("Train without the check, or use it with a small batch only.",
+              ("TrainingArguments(debug='')  # no --debug underflow_overflow",)), _MICRO_BATCH),
+         trace("transformers/trainer.py in training_step", "transformers/models/llama/modeling_llama.py in forward",
+               "transformers/debug_utils.py in forward_hook", "transformers/debug_utils.py in get_abs_min_max"),
+         "https://huggingface.co/docs/transformers/debugging#underflow-and-overflow-detection"),
     Case(within(r" in (?:nested_concat|torch_pad_and_concatenate|nested_gather|gather_for_metrics|_gpu_gather\w*|"
                 r"pad_across_processes|_pad_across_processes|gather_function|distributed_concat|_nested_gather)$"),
          "a GPU's memory is full while evaluation collects its predictions: it keeps all logits on the GPU",
@@ -168,6 +204,16 @@ IN_STEPS = (
          trace("trl/trainer/dpo_trainer.py in concatenated_forward",
                "trl/trainer/utils.py in selective_log_softmax"),
          _REDUCING),
+    Case(_in_replica(_LOSS),
+         "a GPU's memory is full in the loss of a replica under DataParallel: the full logits (tokens x vocabulary)",
+         "The replica computes the logits and the loss of its part of the batch. DDP with the same batch per GPU needs "
+         "as much. DataParallel in addition gathers all outputs on GPU 0.",
+         (_CHUNKED, _MICRO_BATCH, _ONE_PER_GPU),
+         trace("train.py in main", "torch/nn/parallel/data_parallel.py in parallel_apply",
+               message="torch.OutOfMemoryError: Caught OutOfMemoryError in replica 0 on device 0.") + "\nOriginal " +
+         trace("torch/nn/parallel/parallel_apply.py in _worker",
+               "transformers/models/llama/modeling_llama.py in forward", "torch/nn/functional.py in cross_entropy"),
+         "https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html"),
     Case(_LOSS,
          "a GPU's memory is full in the loss: the full logits (tokens x vocabulary) do not fit",
          "Logits take batch x sequence length x vocabulary x 4 bytes, and the loss holds several copies. With a large "
@@ -198,10 +244,20 @@ IN_STEPS = (
               ("AutoProcessor.from_pretrained(model_id, max_pixels=512 * 512)",)), _MICRO_BATCH, _RECOMPUTE),
          trace("transformers/models/qwen2_5_vl/modeling_qwen2_5_vl.py in get_image_features"),
          "https://huggingface.co/docs/transformers/model_doc/qwen2_5_vl"),
+    Case(either(within(_REPLICA), message(_CAUGHT)),
+         "a GPU's memory is full in the forward pass of a replica under DataParallel: its part of the batch does not "
+         "fit",
+         "The activations of one GPU's samples do not fit beside the model. DDP with the same batch per GPU needs as "
+         "much. DataParallel in addition gathers all outputs on GPU 0, which comes after this.",
+         (_MICRO_BATCH, _RECOMPUTE, _ONE_PER_GPU),
+         trace("train.py in main", "torch/nn/parallel/data_parallel.py in parallel_apply",
+               message="torch.OutOfMemoryError: Caught OutOfMemoryError in replica 0 on device 0.") + "\nOriginal " +
+         trace("torch/nn/parallel/parallel_apply.py in _worker", "torch/nn/modules/linear.py in forward"),
+         "https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html"),
     Case(within(r"torch/nn/parallel/(?:data_parallel|scatter_gather|replicate|parallel_apply)\.py in "),
          "a GPU's memory is full under DataParallel, which gathers all outputs on GPU 0",
          "One process drives all GPUs: GPU 0 also holds the model's master copy, all outputs and the loss.",
-         (Fix("Start one process per GPU, which uses DDP or FSDP.", ("mgpu launch train.py",)),),
+         (_ONE_PER_GPU,),
          trace("train.py in main", "torch/nn/parallel/data_parallel.py in forward",
                "torch/nn/parallel/scatter_gather.py in gather"),
          "https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html"),
@@ -230,14 +286,22 @@ IN_STEPS = (
          trace("deepspeed/runtime/engine.py in backward", "torch/autograd/__init__.py in backward",
                "deepspeed/runtime/zero/stage_1_and_2.py in average_tensor"),
          _ZERO_KEYS),
-    Case(within(r"torch/_inductor/(?:select_algorithm|autotune\w*|runtime/\w*benchmark\w*|runtime/triton_\w+)\S* in |"
-                r"triton/(?:testing|runtime/autotuner)\.py in "),
+    Case(within(TUNING),
          "a GPU's memory is full while kernels are tuned (torch.compile, Triton): tuning runs them on extra copies",
          "Autotuning allocates inputs and outputs of its own, while the model's memory is in use.",
          (Fix("Compile without autotuning, or with a smaller batch.", ("torch.compile(model, mode='default')",)),
           _MICRO_BATCH),
          trace("train.py in main", "torch/_inductor/select_algorithm.py in benchmark_in_current_process"),
          "https://docs.pytorch.org/docs/stable/generated/torch.compile.html"),
+    Case(every(numbers(_is_giant), _in_mlp),
+         "a GPU's memory is full in an MLP layer: the micro-batch has too many tokens",
+         "A single allocation (\"Tried to allocate\" in the line) is a tensor of this layer: tokens of the micro-batch "
+         "x its width x 2 or 4 bytes. It is neither the logits nor attention.",
+         (_MICRO_BATCH, _SHORTER, _RECOMPUTE),
+         trace("train.py in main", "transformers/models/llama/modeling_llama.py in forward",
+               message=OUT_OF_MEMORY.replace("1.16 GiB", "9.60 GiB"),
+               code="down_proj = self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))"),
+         _TUNING),
     Case(every(numbers(_is_giant), shown("language_model"), never(_OTHER_LAYER),
                never(within(r"deepspeed/runtime/zero/|fsdp/|/modeling_\w+\.py in forward$|"
                             r"/(?:mlp|moe|attention)\w*\.py"))),
@@ -269,8 +333,7 @@ IN_STEPS = (
          "a GPU's memory is full in a later step: probably its batch has longer sequences or more images than before",
          "Many steps fitted, so the model and the optimizer do. The memory of a step follows the longest sample of its "
          "batch; a list that keeps tensors of every step (a loss without .item()) grows too.",
-         (Fix("Cut long samples, or drop them.",
-              ("SFTConfig(max_length=4096)", "dataset.filter(lambda row: len(row['input_ids']) <= 4096)")),
+         (_SHORTER,
           Fix("Train with room for the longest sample: a smaller micro-batch, batches by number of tokens.",
               ("TrainingArguments(per_device_train_batch_size=1, gradient_accumulation_steps=16)",)),
           Fix("Let the allocator join free segments, since lengths vary.",
@@ -288,8 +351,8 @@ IN_STEPS = (
          _TUNING),
     Case(within(r" in forward$"),
          "a GPU's memory is full in the forward pass: the activations of a batch do not fit beside the model",
-         "Activations grow with the micro-batch and the sequence length, and stay until the backward pass. Weights, "
-         "gradients and optimizer states take the rest.",
+         "Activations grow with the micro-batch and the sequence length, and stay until the backward pass (an "
+         "evaluation keeps none, and can fit before). Weights, gradients and optimizer states take the rest.",
          (_MICRO_BATCH, _RECOMPUTE, OFFLOAD),
          trace("transformers/trainer.py in compute_loss", "transformers/models/llama/modeling_llama.py in forward",
                "transformers/models/llama/modeling_llama.py in forward", "torch/nn/modules/linear.py in forward"),

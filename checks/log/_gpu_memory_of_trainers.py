@@ -10,7 +10,7 @@ from mgpu.signature import Case
 from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import either, every, in_own_line, last_did, never, own_line, shown, through, within
-from ._gpu_memory import GIANT, numbers, trace
+from ._gpu_memory import ENGINE, GIANT, TUNING, numbers, trace
 
 _ULTRALYTICS = "https://docs.ultralytics.com/modes/train/"
 _MMENGINE = "https://mmengine.readthedocs.io/en/latest/common_usage/save_gpu_memory.html"
@@ -36,14 +36,15 @@ def only_torch(log: Log, raised: UncaughtException | None) -> bool:
 
 
 # fmt: off
-_BACKWARD = within(r"torch/autograd/|torch/_tensor\.py in backward$")
+_BACKWARD = within(rf"{ENGINE}|torch/_?tensor\.py in backward$")
 _FORWARD = within(r" in forward$")
 _EVALUATING = within(r" in (?:_?evaluat(?:e|ion)\w*|predict\w*|_?validat(?:e|ion)\w*|eval(?:_\w+)?|val(?:_\w+)?|"
                      r"test(?:_\w+)?|inference\w*)$")
 _IN_LOOP = every(
     only_torch, never(numbers(lambda read: read.tried is not None and read.tried >= GIANT)),
-    never(within(r"torch/optim/|torch/nn/utils/clip_grad|torch/nn/parallel/(?:data_parallel|scatter_gather|replicate)|"
-                 r"torch/distributed/fsdp|torch/_inductor|torch/cuda/(?:__init__|random)\.py|"
+    never(within(rf"{TUNING}|torch/optim/|torch/nn/utils/clip_grad|"
+                 r"torch/nn/parallel/(?:data_parallel|scatter_gather|replicate|parallel_apply)|"
+                 r"torch/distributed/fsdp|torch/cuda/(?:__init__|random)\.py|"
                  r" in (?:cross_entropy|log_softmax|generate|_?load\w*|from_pretrained)$")))
 _LARGE = 1.0  # GiB in one allocation
 # Operations that make one tensor of several, or of all pairs of their elements.
@@ -152,7 +153,8 @@ OF_TRAINERS = (
          _TORCH),
     Case(every(_IN_LOOP, _FORWARD),
          "a GPU's memory is full in the forward pass: the activations of a batch do not fit beside the model",
-         "Activations grow with the batch and with the size of its images or inputs, and stay until the backward pass. "
+         "Activations grow with the batch and with the size of its images or inputs, and stay until the backward pass "
+         "(an evaluation keeps none, and can fit before). "
          "Weights, gradients and optimizer states take the rest.",
          (_ACCUMULATE, _SAVE, _KEPT),
          trace("train.py in main", "net.py in forward", "torch/nn/modules/conv.py in forward"),

@@ -18,6 +18,7 @@ from ._divisions import emptied_length, zero_divisor
 from ._followed_values import origin, subscript
 from ._functions_as_values import function_as_value
 from ._messages import first_of_empty, short_name
+from ._missing_gradients import no_gradients
 from ._missing_settings import missing_in_config
 from ._next_items import used_up, without_parameters
 from ._opencv import refused_array
@@ -322,6 +323,7 @@ def _as_typed(command: str) -> str:
 
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_by_framework,
+    no_gradients,
     refused_tensor,
     wrong_kind,
     refused_by_torch,

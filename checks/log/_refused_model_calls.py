@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgpu.check import Fix
 
-from ._refusal import Refusal
+from ._refusal import Look, Refusal
 
 # fmt: off
 _PRINT_IDS = Fix("Print what is given.", ("print(type(ids), getattr(ids, 'dtype', None), ids)",))
@@ -341,5 +341,21 @@ _OF_ADAPTERS = (
             of_code=True,
             within=r"^peft/"),
 )
-OF_MODELS = (*_OF_TOKENIZERS, *_OF_GENERATION, *_OF_LOADING, *_OF_ADAPTERS)
+_OF_ATTENTION = (
+    Refusal("TypeError", r"^(?P<name>\w+)\.__call__\(\) missing \d+ required (?:positional|keyword-only) arguments?: "
+            r"(?P<what>.+)", "the attention processor {name} gets no {what}{at}",
+            "Attention of diffusers only passes on what it is called with, to the processor that was set. The "
+            "processor's class and the code that calls the attention do not fit: each block between the pipeline or "
+            "the training loop and the attention has to hand the argument on.",
+            (Fix("Pass it from the outermost call down to the attention, or give it a default if it can be left out.",
+                 ("transformer(..., joint_attention_kwargs={'NAME': value})",
+                  "unet(..., cross_attention_kwargs={'NAME': value})",
+                  "def __call__(self, attn, hidden_states, ..., NAME=None):")),
+             Fix("If the class is one of diffusers, a copy of its model code is older or newer than it.",
+                 ("pip show diffusers",))),
+            look=Look("See where the class is defined, and which code sets it.",
+                      "grep -rnw --include='*.py' {name:name} ."),
+            of_code=True, raised_in=r"^diffusers/models/attention\w*\.py in forward$", code=r"\bself\.processor\("),
+)
+OF_MODELS = (*_OF_ATTENTION, *_OF_TOKENIZERS, *_OF_GENERATION, *_OF_LOADING, *_OF_ADAPTERS)
 # fmt: on

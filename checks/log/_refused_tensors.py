@@ -14,6 +14,7 @@ from mgpu.command_line import python
 from mgpu.snapshot import UncaughtException
 from mgpu.text import listed
 
+from ._compared_arrays import two_arrays
 from ._messages import short_name
 from ._own_objects import NAME, PLAIN, Meaning
 
@@ -23,7 +24,6 @@ _STACKED = re.compile(
     rf"\b(?:np|numpy|torch|jnp)\.(?:stack|concatenate|vstack|hstack|cat)\(\[?\*?(?P<of>{NAME})(?=[,)\]])"
 )
 _REDUCED = re.compile(rf"\b(?:max|min|amax|amin|argmax|argmin)\((?P<of>{NAME})(?=[,)])")
-_OF_METRICS = re.compile(r"metric|accura|score|f1|evaluat|compare", re.I)
 _NORMALIZES = re.compile(r"torchvision|sub_\(mean|(?i:normaliz)")
 _PARTS_OF_HIDDEN = ("layers x directions", "batch", "hidden size")
 
@@ -259,33 +259,7 @@ def _nothing_to_join(found: re.Match[str], one: UncaughtException) -> Meaning | 
 
 
 def _two_arrays(found: re.Match[str], one: UncaughtException) -> Meaning:
-    first, second = _sizes(found["first"]), _sizes(found["second"])
-    longer, shorter = (first, second) if len(first) > len(second) else (second, first)
-    title = f"two arrays of shapes ({found['first']}) and ({found['second']}) cannot be combined{_at(one)}"
-    of_metric = any(map(_OF_METRICS.search, (*one.frames, _own_code(one))))
-    if len(longer) == len(shorter) + 1 and longer[:-1] == shorter and of_metric:
-        return Meaning(
-            title,
-            f"One has {longer[-1]} values for each item of the other: scores of classes (logits) are compared with "
-            "labels. A model that returns scores per token or per class needs the best class first.",
-            (
-                Fix(
-                    "Take the class with the largest score before the comparison.",
-                    ("predictions = np.argmax(predictions, axis=-1)",),
-                ),
-                Fix(
-                    "Or reduce it before the evaluation collects all scores, which also saves memory.",
-                    ("Trainer(preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1), ...)",),
-                ),
-            ),
-        )
-    return Meaning(
-        title,
-        "From the last dimension on, sizes must be equal or 1. Another number of samples, of columns or of channels is "
-        "usual, or a dimension that one of them lacks.",
-        (Fix("Print both shapes before that line.", ("print(a.shape, b.shape)",)),),
-        of_code=False,
-    )
+    return two_arrays(found, one, _own_code(one))
 
 
 def _no_hook(found: re.Match[str], one: UncaughtException) -> Meaning:

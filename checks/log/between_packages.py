@@ -45,8 +45,8 @@ def _raised_in_package(one: UncaughtException) -> tuple[str, ...]:
     if not callers or not callers[-1]:
         return ()
     inner = callers[-1]
-    outer = next((package for package in reversed(named) if package not in (inner, "torch")), None)
-    return (inner, outer) if outer else (inner,)
+    outer = next((package for package in reversed(callers) if package != inner), None)
+    return (inner, outer) if outer else (inner,)  # "": the script made the call
 
 
 def _by_whom(one: UncaughtException, reasons: str) -> str:

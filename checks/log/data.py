@@ -24,6 +24,24 @@ _FEWER = Fix("Use fewer workers.", ("DataLoader(..., num_workers=2)", "mgpu doct
 _FULL = Fix("Check what is full: space, inodes or your quota.",
             ("df -h .; df -i .", "quota -s", "du -sh .mgpu/runs/* | sort -h | tail",
              "mgpu doctor --only output_folder_full,storage"))
+_CACHES = Fix("Move caches out of the home folder.",
+              ("export HF_HOME=/scratch/$USER/hf TRITON_CACHE_DIR=/tmp/triton-$USER",))
+_QUOTA_OF_CHECKPOINT = Case(
+    within(r" in (?:_?save_checkpoint\w*|save_pretrained|save_model|save_state|_save_optimizer_and_scheduler|"
+           r"save_fsdp_(?:model|optimizer))$"),
+    "your disk quota is exceeded: the run could not save its model or a checkpoint",
+    "The limit is on space or the number of files. Often checkpoints of earlier steps and runs fill it, or caches. The "
+    "save that failed is incomplete: use the one before it.",
+    (Fix("Keep fewer checkpoints, and write them less often.",
+         ("TrainingArguments(save_total_limit=2, save_steps=1000)",)),
+     Fix("Delete old ones, or write to a disk with more room.",
+         ("quota -s", "du -sh OUTPUT_DIR/* | sort -h | tail", "TrainingArguments(output_dir='/scratch/USER/run')")),
+     _CACHES),
+    'Traceback (most recent call last):\n  File "/v/lib/python3.11/site-packages/transformers/trainer.py", line 7, in '
+    "_save_checkpoint\n    self.save_model(output_dir)\n"
+    '  File "/v/lib/python3.11/site-packages/torch/serialization.py", line 7, in save\n    _save(obj, path)\n'
+    "OSError: [Errno 122] Disk quota exceeded\n",
+    "https://huggingface.co/docs/transformers/main_classes/trainer")
 _PINNING = Case(
     said(r"Pin memory thread exited unexpectedly"),
     "the thread that copies batches into pinned memory ended, and its message is missing",
@@ -146,8 +164,7 @@ ROWS = (
         ("OSError: [Errno 122] Disk quota exceeded",),
         "your disk quota is exceeded",
         "The limit is on space or the number of files. Often a cache in $HOME (Hugging Face, pip, Triton) fills it.",
-        (_FULL, Fix("Move caches out of the home folder.",
-                    ("export HF_HOME=/scratch/$USER/hf TRITON_CACHE_DIR=/tmp/triton-$USER",))), _ERRNO),
+        (_FULL, _CACHES), _ERRNO, cases=(_QUOTA_OF_CHECKPOINT,)),
     Row("log_disk_full", "root", "script",
         r"^(?!.*(?:/dev/shm|nccl-|posix_fallocate|/torch_)).*No space left on device|"
         r"Not enough free disk space to download|I/O error: No space left"

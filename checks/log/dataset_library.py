@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.command_line import shell
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 from ._deepspeed_config_cases import CONFIG_AS_TEXT
 from ._json_cases import BROKEN_JSON, DATA_FILES
@@ -12,6 +17,34 @@ _LOADING = "https://huggingface.co/docs/datasets/loading"
 _PROCESS = "https://huggingface.co/docs/datasets/process"
 _TABLE = "https://github.com/huggingface/datasets/blob/main/src/datasets/table.py"
 _DATASET = "https://github.com/huggingface/datasets/blob/main/src/datasets/arrow_dataset.py"
+_NO_FILES = re.compile(r"^No such files?: '(?P<folder>[^']{1,400})/(?:dataset_info|state)\.json'")
+_OF_DICT = re.compile(r"^datasets/dataset_dict\.py in load_from_disk$")
+
+
+def _split_incomplete(_: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a split that a saved DatasetDict lists, and whose files are missing; None if it is another failure."""
+    found = _NO_FILES.search(raised.message) if raised is not None else None
+    if raised is None or not found or not any(map(_OF_DICT.search, raised.frames)):
+        return None
+    return Meaning(
+        "the saved dataset is incomplete: the folder of a split lacks files that save_to_disk() writes",
+        "The call is the right one: dataset_dict.json was found, and lists this split. Its folder has no "
+        "dataset_info.json or no state.json: the save was interrupted, only a part was copied or uploaded (.gitignore, "
+        "Git LFS), or the path is relative and leads to another copy.",
+        (
+            Fix(
+                "See what is there, and copy the whole folder from where it was made.",
+                (
+                    shell("ls -la {:path}", found["folder"]),
+                    shell("git check-ignore -v {:path}", f"{found['folder']}/state.json"),
+                ),
+            ),
+            Fix("Or save it again.", ("dataset.save_to_disk(FOLDER)",)),
+            Fix("If the path is relative, check in which folder the script runs.", ("print(os.path.abspath(FOLDER))",)),
+        ),
+    )
+
+
 # fmt: off
 ROWS = (
     Row("log_dataset_files_differ", "root", "script",
@@ -64,7 +97,8 @@ ROWS = (
         "load_from_disk() reads what save_to_disk() wrote; load_dataset() reads data files (JSON, Parquet, text) and "
         "names on the Hub.",
         Fix("Use the other function.", ("datasets.load_from_disk(FOLDER)",
-                                        "datasets.load_dataset('parquet', data_dir=FOLDER)")), _LOADING),
+                                        "datasets.load_dataset('parquet', data_dir=FOLDER)")), _LOADING,
+        explain=_split_incomplete),
     Row("log_map_rows_differ", "root", "script",
         r"Column \d+ named \S+ expected length \d+ but got length \d+|"
         r"Column lengths mismatch: columns",

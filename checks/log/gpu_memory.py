@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from mgpu.check import Fix
-from mgpu.signature import Case, Meaning, Row, signatures
-from mgpu.snapshot import UncaughtException
+from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import either, every, innermost, never, said, source_line, through, within
-from ._gpu_memory import GIANT, Numbers, Process, numbers, read_numbers, trace
+from ._gpu_memory import GIANT, Numbers, numbers, trace
 from ._gpu_memory_before_steps import BEFORE_STEPS
 from ._gpu_memory_in_steps import IN_STEPS
+from ._gpu_memory_of_others import OTHERS, OWN_GPU, SHARD, SMALLER, held_beside, held_unseen, is_alone, taken
 from ._gpu_memory_of_trainers import OF_TRAINERS
 from .inference import SHARE
 
 _ALLOCATOR = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 _TROUBLE = "https://github.com/huggingface/accelerate/blob/main/docs/source/basic_tutorials/troubleshooting.md"
 _TENSORFLOW = "https://www.tensorflow.org/api_docs/python/tf/errors/ResourceExhaustedError"
-_SMALL_SHARE = 0.05  # of the GPU: what other processes hold does not explain the failure
-_MINOR_SHARE = 0.25  # likewise: it adds to the failure, which the place of the failure explains better
-_MOST_OF_GPU = 0.5
-_OF_ITS_OWN = 4.0  # GiB: what CUDA, cuDNN and NCCL hold in a process, outside of torch's own memory, is less
-_RANK_CONTEXT = 2.5  # GiB: what a process holds that opened a GPU only by mistake
+_WHOLE = 0.9  # of the GPU: a limit near its size changes nothing
 _REAL = 1024.0  # GiB: no GPU has more
 # fmt: off
-_SMALLER = Fix("Halve the batch per GPU and double gradient accumulation. The effective batch size stays the same.",
-               ("accelerate launch --gradient_accumulation_steps 2 ...",))
-_SHARD = Fix("Shard the model and the optimizer over the GPUs (FSDP, ZeRO), or recompute activations.",
-             ("mgpu configure",))
-_OTHERS = Fix("List other processes on the GPU.",
-              ("nvidia-smi", "mgpu doctor --only gpu_busy,gpu_memory_without_process"))
 _SEGMENTS = Fix("Let the allocator join free segments.",
                 ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",))
-_OWN_GPU = Fix("Select the rank's GPU before the first CUDA call, and load checkpoints into host memory.",
-               ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))", "torch.load(path, map_location='cpu')",
-                "mgpu doctor --script train.py"))
-_APART = Fix("Keep the run off that GPU, or stop the other program. An inference server can also take less.",
-             ("nvidia-smi", "export CUDA_VISIBLE_DEVICES=1,2,3  # without GPU 0, for example",
-              "vllm serve ORG/MODEL --gpu-memory-utilization 0.4",
-              "python -m sglang.launch_server --mem-fraction-static 0.4 ..."))
 # fmt: on
 
 
@@ -56,10 +38,9 @@ def _has_room(read: Numbers) -> bool:
     return read.tried is not None and read.free is not None and read.free > 1.5 * read.tried + 1.0
 
 
-def _is_alone(read: Numbers) -> bool:
-    """Whether other processes hold too little to matter."""
-    others, _ = _others(read)
-    return bool(others and read.total) and sum(one.held for one in others) < _SMALL_SHARE * (read.total or 0.0)
+def _is_limited(read: Numbers) -> bool:
+    """Whether the program may use clearly less than the GPU has."""
+    return read.allowed is not None and not (read.total and read.allowed >= _WHOLE * read.total)
 
 
 def _is_impossible(read: Numbers) -> bool:
@@ -68,95 +49,6 @@ def _is_impossible(read: Numbers) -> bool:
 
 def _has_graphs(read: Numbers) -> bool:
     return read.pools is not None and read.total is not None and read.pools >= read.total / 10
-
-
-def _others(read: Numbers) -> tuple[tuple[Process, ...], str]:
-    """Return the processes that are not this one, and what this one holds as text.
-
-    In a container, torch can list this process under the host's pid. It is the one whose memory fits what torch has
-    reserved in it, and CUDA's own few hundred MiB.
-    """
-    if read.own is not None or len(read.processes) < 2:
-        return read.processes, "" if read.own is None else f"{read.own:.2f} GiB"
-    reserved = (read.allocated or 0.0) + (read.unallocated or 0.0)
-    if read.allocated is None:
-        return (), ""
-    own = min(read.processes, key=lambda one: abs(one.held - reserved))
-    return tuple(one for one in read.processes if one is not own), own.text
-
-
-def _taken(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Name the process that holds the memory. None if the others hold too little to matter."""
-    read = read_numbers(groups["numbers"])
-    others, own = _others(read)
-    held = sum(one.held for one in others)
-    if not others or not read.total:
-        return None
-    if len(others) > 1 and max(one.held for one in others) <= _RANK_CONTEXT and held >= (read.tried or 0.0):
-        return _opened_by_ranks(others, held, own, read.total)
-    if held < _MINOR_SHARE * read.total:
-        return None
-    most = max(others, key=lambda one: one.held)
-    this = f", this one {own}" if own else ""
-    filled = most.held >= _MOST_OF_GPU * read.total
-    return Meaning(
-        f"a GPU's memory is full, and another process (pid {most.pid}) uses {most.text} of its {read.total:.2f} GiB"
-        f"{this}",
-        "It is another program (an inference server, a notebook, another user's run), an orphaned rank of an earlier "
-        "run, or a second rank of this run on the same GPU. "
-        + (
-            "This run cannot fit beside it: a smaller batch does not help."
-            if filled
-            else "The GPU is shared: what it holds is missing here."
-        ),
-        (_APART, _OTHERS, _OWN_GPU) if filled else (_OTHERS, _OWN_GPU, _SMALLER),
-    )
-
-
-def _held_unseen(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Explain memory that neither torch of this process has nor is free: torch before 2.1 does not name its owner."""
-    read = read_numbers(groups["numbers"])
-    if read.reserved is None or read.total is None or read.free is None or read.processes:
-        return None
-    held = read.total - read.free - read.reserved
-    if held < max(_MINOR_SHARE * read.total, _OF_ITS_OWN) or held < read.reserved:
-        return None
-    return Meaning(
-        f"a GPU's memory is full, and probably other processes hold {held:.1f} of its {read.total:.2f} GiB: torch has "
-        f"reserved only {read.reserved:.2f} GiB in this one",
-        "It is another program (an inference server, a notebook, another user's run), an orphaned rank of an earlier "
-        "run, or a second rank of this run on the same GPU. A part can be this process's own, if another library than "
-        "torch uses the GPU in it (TensorFlow, JAX). A smaller batch does not help.",
-        (_APART, _OTHERS, _OWN_GPU),
-    )
-
-
-def _held_beside(line: str) -> str:
-    """Return a sentence about other processes that hold a minor part of the GPU; empty if there is none."""
-    read = read_numbers(line)
-    others, _ = _others(read)
-    held = sum(one.held for one in others)
-    if not others or not read.total or not _SMALL_SHARE <= held / read.total < _MINOR_SHARE:
-        return ""
-    most = max(others, key=lambda one: one.held)
-    return (
-        f" In addition, another process (pid {most.pid}) holds {most.text} of the GPU's {read.total:.2f} GiB: "
-        "nvidia-smi lists it."
-    )
-
-
-def _opened_by_ranks(others: tuple[Process, ...], held: float, own: str, total: float) -> Meaning:
-    """Explain processes that hold no more than what CUDA needs, beside `own`, what this one holds as text."""
-    these = f"{len(others)} other processes, probably the other ranks, hold {held:.1f} GiB"
-    return Meaning(
-        f"a GPU's memory is full: this process holds {own} of its {total:.2f} GiB, and {these}"
-        if own
-        else f"a GPU's memory is full, and {these} of it",
-        "Each of the others has opened this GPU without need: through torch.load without map_location, a tensor on "
-        "'cuda' before torch.cuda.set_device, or loader workers that use CUDA. Without them, this rank has "
-        f"{held:.1f} GiB more; if that is not enough, its own data do not fit.",
-        (_OWN_GPU, _OTHERS, _SMALLER, _SHARD),
-    )
 
 
 def _sample(free: str, rest: str) -> str:
@@ -195,11 +87,11 @@ _FIRST = (
                "deepspeed/accelerator/cuda_accelerator.py in pin_memory",
                message="RuntimeError: CUDA error: out of memory", code="return tensor.pin_memory()"),
          "https://github.com/deepspeedai/DeepSpeed/issues/2977"),
-    Case(numbers(lambda read: read.allowed is not None),
+    Case(numbers(_is_limited),
          "a process reached the GPU memory limit that it set for itself; the GPU is not full",
          'The line reports how much is "allowed": set_per_process_memory_fraction (or a framework) limits this '
          "process to a share of the GPU.",
-         (Fix("Raise the share.", ("torch.cuda.set_per_process_memory_fraction(1.0)",)), _SMALLER),
+         (Fix("Raise the share.", ("torch.cuda.set_per_process_memory_fraction(1.0)",)), SMALLER),
          _sample("60.00 GiB",
                  "19.79 GiB allowed; Of the allocated memory 18.00 GiB is allocated by PyTorch, and 0.50 "
                  "GiB is reserved by PyTorch but unallocated."),
@@ -220,7 +112,7 @@ _LAST = (
          "torch.compile's reduce-overhead mode and captured graphs reserve memory for each input shape and never "
          "return it.",
          (Fix("Compile without CUDA graphs, or pad batches to few shapes.",
-              ("torch.compile(model, mode='default')",)), _SMALLER),
+              ("torch.compile(model, mode='default')",)), SMALLER),
          _sample("1.00 GiB",
                  "Of the allocated memory 70.00 GiB is allocated by PyTorch, with 22.10 GiB allocated in "
                  "private pools (e.g., CUDA Graphs), and 0.50 GiB is reserved by PyTorch but "
@@ -231,7 +123,7 @@ _LAST = (
          'torch holds free memory ("reserved by PyTorch but unallocated"), but in pieces that are too small. Batches '
          "of changing length cause that.",
          (_SEGMENTS, Fix("Sort or pad batches to few lengths.", ("TrainingArguments(group_by_length=True)",)),
-          _SMALLER),
+          SMALLER),
          _sample("1.00 GiB",
                  "Of the allocated memory 55.00 GiB is allocated by PyTorch, and 20.50 GiB is reserved "
                  "by PyTorch but unallocated."),
@@ -240,7 +132,7 @@ _LAST = (
          "an allocation failed although the GPU reports much more free memory: probably a limit, or a short peak",
          "Other processes may have freed it since, or a limit applies to this process: a MIG slice, a shared or "
          "virtual GPU, Windows (WSL), a full swap or page file of the host.",
-         (_OTHERS, Fix("Check for slices and limits.",
+         (OTHERS, Fix("Check for slices and limits.",
                        ("nvidia-smi -L", "env | grep -iE 'cuda|vgpu|mps'", "free -g"))),
          _sample("60.00 GiB", ""),
          _ALLOCATOR),
@@ -249,7 +141,7 @@ _LAST = (
          "a GPU is full before this run puts anything on it: another process holds its memory",
          "The first CUDA call already fails. The memory belongs to another program or an orphaned rank, or all ranks "
          "open the same GPU.",
-         (_OTHERS, _OWN_GPU),
+         (OTHERS, OWN_GPU),
          trace("train.py in main", "torch/cuda/__init__.py in set_device",
                message="RuntimeError: CUDA error: out of memory"),
          "https://github.com/pytorch/pytorch/issues/20532"),
@@ -283,11 +175,11 @@ _OWN = "Including non-PyTorch memory"
 _BESIDE = (
     *(replace(case, sample=case.sample.replace(_OWN, f"Process 7 has 0.50 GiB memory in use. {_OWN}"))
       for case in _CASES if _OWN in case.sample),
-    Case(numbers(_is_alone),
+    Case(numbers(is_alone),
          "a GPU's memory is full, almost only with this process's own data",
          "Another process holds a little of it. Parameters, gradients, optimizer states and activations of this rank "
          "do not fit.",
-         (_SMALLER, _SHARD, _OTHERS),
+         (SMALLER, SHARD, OTHERS),
          trace("train.py in main").replace(_OWN, f"Process 7 has 0.50 GiB memory in use. {_OWN}"), _TROUBLE),
 )
 
@@ -329,11 +221,11 @@ ROWS = (
         "a GPU's memory is full, and another process (pid {pid}) uses {held} of it",
         "It is another program, an orphaned rank of an earlier run, or a second rank of this run on the same GPU. "
         '"Tried to allocate" in the line shows how much was missing.',
-        (_OTHERS, Fix("If it is a rank of this run, give each rank its own GPU.",
-                      ("mgpu doctor --script train.py",)), _SMALLER),
+        (OTHERS, Fix("If it is a rank of this run, give each rank its own GPU.",
+                      ("mgpu doctor --script train.py",)), SMALLER),
         "https://github.com/pytorch/pytorch/issues/126510",
-        summary="A GPU's memory is full, and another process uses part of it.", explain=_taken, cases=_BESIDE,
-        remark=_held_beside),
+        summary="A GPU's memory is full, and another process uses part of it.", explain=taken, cases=_BESIDE,
+        remark=held_beside),
     Row("log_tensorflow_memory_full", "root", "cuda",
         r"OOM when allocating tensor (?:with|of) shape ?(?P<shape>\[[\d,]*\])",
         ("ResourceExhaustedError: OOM when allocating tensor with shape[50,450537]",
@@ -343,7 +235,7 @@ ROWS = (
         "The model, its gradients and the activations of one batch do not fit. TensorFlow takes nearly all memory of a "
         "GPU when it starts, so a second program on the same GPU has little.",
         (Fix("Use a smaller batch, smaller inputs or mixed precision. The first size of the shape is often the batch."),
-         _OTHERS), _TENSORFLOW, summary="TensorFlow could not allocate a tensor: a memory is full.",
+         OTHERS), _TENSORFLOW, summary="TensorFlow could not allocate a tensor: a memory is full.",
         cases=(_TENSORFLOW_ON_HOST,)),
     Row("log_gpu_memory_full", "root", "cuda",
         r"^(?!.*this process has.* Process \d+ has|.*Process \d+ has.*(?:this process has| Process \d+ has))"
@@ -365,10 +257,10 @@ ROWS = (
         "a GPU's memory is full",
         "Parameters, gradients, optimizer states and activations of one rank do not fit. Under DDP each GPU has the "
         "whole model. The rank that ran out of memory exits, and the others report that it disappeared.",
-        (_SMALLER, _SHARD, _OTHERS,
+        (SMALLER, SHARD, OTHERS,
          Fix("If much is reserved but unallocated, let the allocator join segments.",
              ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",))),
-        _TROUBLE, because_of=("log_gpu_memory_taken",), explain=_held_unseen, cases=_CASES),
+        _TROUBLE, because_of=("log_gpu_memory_taken",), explain=held_unseen, cases=_CASES),
 )
 # fmt: on
 

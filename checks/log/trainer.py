@@ -29,6 +29,20 @@ _ONE_LOSS = Case(
     '"/v/lib/python3.11/site-packages/torch/_tensor.py", line 9, in __iter__\n    raise TypeError("iteration over")\n'
     "TypeError: iteration over a 0-d tensor\n",
     _TRAINER)
+_ONLY_LOGITS = Case(
+    said(r"only the following keys: logits(?:,(?:past_key_values|hidden_states|attentions))*\. .*"
+         r"inputs it received are (?:\w+,)*labels\b"),
+    "the batches have labels, but the model returned only logits and no loss",
+    "A classifier of transformers computes no loss if problem_type of its config is another text than regression, "
+    "single_label_classification or multi_label_classification. Or a forward() of your own ignores the labels, or has "
+    "a branch without a loss.",
+    (Fix("See which class it is, and its problem_type.", ("print(type(model), model.config.problem_type)",)),
+     Fix("If each sample has one class, of any number of classes, use this type, or leave it out.",
+         ("from_pretrained(MODEL, num_labels=5, problem_type='single_label_classification')",)),
+     Fix("In a class of your own, return the loss under the key 'loss' or as the first item of a tuple.")),
+    "ValueError: The model did not return a loss from the inputs, only the following keys: logits. For reference, the "
+    "inputs it received are input_ids,attention_mask,labels.",
+    "https://github.com/huggingface/transformers/blob/main/src/transformers/models/bert/modeling_bert.py")
 _LABELS_RECEIVED = Case(
     said(r"inputs it received are (?:\w+,)*labels?\b"),
     "the batches have labels, but the model's forward() returned no loss",
@@ -90,7 +104,7 @@ ROWS = (
               "DataCollatorForLanguageModeling(tokenizer, mlm=False)")),
          Fix("Keep the columns that your model names otherwise.",
              ("TrainingArguments(remove_unused_columns=False, label_names=['my_labels'])",))), _TRAINER,
-        cases=(*HEADLESS, _LABELS_RECEIVED)),
+        cases=(*HEADLESS, _ONLY_LOGITS, _LABELS_RECEIVED)),
     Row("log_model_without_head", "root", "script",
         r"cannot be used as is for training: it only computes hidden states",
         ("ValueError: The model you have picked (BertModel) cannot be used as is for training: it only computes hidden "
