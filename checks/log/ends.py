@@ -193,6 +193,17 @@ ROWS = (
         Fix("Find out what sent it.",
             ("sacct -j JOBID --format=JobID,State,ExitCode", "journalctl --since -1h | tail")),
         _ELASTIC, effect_of="stop"),
+    Row("log_spawned_rank_asked_to_end", "secondary", "scheduler",
+        r"ProcessExitedException: (?P<process>process \d+) terminated with signal SIGTERM",
+        ("torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGTERM",),
+        "{process} received SIGTERM, which ended the run",
+        "It did not fail by itself: something asked it to end. Mostly Slurm at the time limit or at preemption, a "
+        "container that stops, a monitor of the node's memory or load, or kill. If another rank printed an exception, "
+        "that one is the cause.",
+        Fix("Find out what sent it, and resume from the last checkpoint.",
+            ("sacct -j JOBID --format=JobID,State,ExitCode", "journalctl --since -1h | tail")),
+        "https://github.com/pytorch/pytorch/blob/main/torch/multiprocessing/spawn.py", effect_of="stop",
+        summary="A rank of torch.multiprocessing.spawn received SIGTERM."),
     Row("log_process_hung_in_kernel", "secondary", "kernel",
         KERNEL_LINE + r"INFO: task (?P<task>\S+) blocked for more than (?P<seconds>\d+) seconds",
         ("INFO: task python:4711 blocked for more than 120 seconds.",),
