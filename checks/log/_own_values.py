@@ -14,6 +14,7 @@ from mgpu.check import Fix
 from mgpu.command_line import Code, python
 from mgpu.snapshot import UncaughtException
 
+from ._cut_samples import cut_within_image
 from ._followed_values import operands, origin, subscript
 from ._functions_as_values import function_as_value
 from ._messages import first_of_empty, short_name
@@ -34,6 +35,7 @@ from ._refused_inputs import refused_input
 from ._refused_tensors import refused_tensor
 from ._table_keys import computed_key, other_literal
 from ._tokenizer_files import without_file
+from ._trainer_attributes import gone_from_trainer
 from ._uncollated_samples import ended_file, uncollated
 from ._values_that_are_none import CONFIGS, is_setting, none_in_package, value_is_none
 from ._wrong_calls import call_that_does_not_fit, wrong_call
@@ -329,6 +331,8 @@ def _as_typed(command: str) -> str:
 
 
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
+    cut_within_image,
+    gone_from_trainer,
     refused_by_framework,
     refused_tensor,
     wrong_kind,

@@ -7,6 +7,7 @@ from mgpu.signature import Case, Row, signatures
 
 from .._kernel_line import KERNEL_LINE
 from ._circumstances import every, said, stacked
+from ._container_cases import LIBRARIES_OF_HOST
 from ._file_call_cases import LOCK_TAKEN
 
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
@@ -75,7 +76,7 @@ ROWS = (
               "mgpu doctor --only nccl_stack_unlimited"))),
         _FAULTS, exit_code=-11, tags=("last_line",),
         because_of=("log_mpi_not_initialized", "log_nccl_out_of_memory", "log_gpu_memory_full",
-                    "log_gpu_memory_taken")),
+                    "log_gpu_memory_taken"), cases=(LIBRARIES_OF_HOST,)),
     Row("log_rank_bus_error", "root", "kernel",
         r"exitcode\s*:? ?-7\b|Signal 7 \(SIGBUS\)|Fatal Python error: Bus error|Bus error \(core dumped\)|"
         r"died with <Signals\.SIGBUS|terminated with signal SIGBUS|Caught signal 7 \(Bus error|"
