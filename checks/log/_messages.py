@@ -30,12 +30,13 @@ _NO_ADVICE = re.compile(
     r"report (?:a |this |an )?(?:bug|issue|error)|(?:file|open|submit|raise) (?:a |an )?(?:bug|issue)|"
     r"CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|full stack trace|for further information visit|HYDRA_FULL_ERROR|"
     r"invalid combination of arguments|stacktrace|TORCHDYNAMO_VERBOSE|TORCH_LOGS|stop debugging|"
-    r"indices must be integers",
+    r"indices must be integers|^(?:Call )?arguments received",
     re.I,
 )
 # Python's own guess, which it makes for any AttributeError or NameError, also for a message of a package.
 _OF_PYTHON = re.compile(r"Did you mean: '\w+'\?$")
 _NAMED = re.compile(r"has no attribute|is not defined|cannot import name|unexpected keyword")
+_ANNOUNCES = re.compile(r"Exception encountered when calling ")
 _MOST, _LONGEST = 2, 260  # sentences, characters of one
 _SHORT, _ROOM = 60, 90  # characters of a first line, and of the lines after it
 
@@ -69,6 +70,15 @@ def in_one_line(one: UncaughtException) -> str:
         return one.message
     rest = " ".join(one.more.split())
     return f"{one.message} {rest if len(rest) <= _ROOM else rest[:_ROOM].rpartition(' ')[0] + ' ...'}"
+
+
+def what_failed(one: UncaughtException) -> str:
+    """Return the message without what only announces it: Keras says first in which layer it was raised."""
+    lines = [line for line in (one.more or "").split("\n") if line.strip()]
+    if not lines or not _ANNOUNCES.match(one.message):
+        return one.message
+    said = lines[0].strip()
+    return f"{said if len(said) <= _LONGEST else said[:_LONGEST] + ' ...'} ({one.message.rstrip('.')})"
 
 
 NO_TRACEBACK = "The log has only this message, without its traceback: it does not show which code failed."

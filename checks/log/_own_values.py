@@ -14,6 +14,7 @@ from mgpu.check import Fix
 from mgpu.command_line import Code, python
 from mgpu.snapshot import UncaughtException
 
+from ._cut_samples import cut_within_image
 from ._divisions import emptied_length, zero_divisor
 from ._followed_values import origin, subscript
 from ._functions_as_values import function_as_value
@@ -37,6 +38,7 @@ from ._refused_tensors import refused_tensor
 from ._started_output import printed_at_start
 from ._table_keys import computed_key, other_literal
 from ._tokenizer_files import without_file
+from ._trainer_attributes import gone_from_trainer
 from ._uncollated_samples import ended_file, uncollated
 from ._values_that_are_none import CONFIGS, is_setting, none_in_package, value_is_none
 from ._wrong_calls import call_that_does_not_fit, wrong_call
@@ -322,6 +324,8 @@ def _as_typed(command: str) -> str:
 
 
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
+    cut_within_image,
+    gone_from_trainer,
     refused_by_framework,
     no_gradients,
     refused_tensor,

@@ -7,7 +7,7 @@ from functools import partial
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import every, line_of, own_line, raised_alone, said, source_line, within
+from ._circumstances import either, every, line_of, own_line, raised_alone, said, source_line, within
 
 _OPEN = (
     'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    cfg = read(path)\n'
@@ -27,6 +27,7 @@ _in_path = partial(line_of, "log_file_missing")  # an exception after it can hav
 
 _denied = partial(line_of, "log_permission_denied")
 _CONTAINER = "https://docs.docker.com/reference/cli/docker/container/run/#user"
+_CREATES = either(source_line(r"\b(?:mkdir|makedirs)\("), own_line(r"\b(?:mkdir|makedirs)\("))
 # fmt: off
 _SET_HOME = Fix("Set the home folder, or the caches, to a folder that this user can write to.",
                 ("export HOME=/tmp/home-$(id -u) && mkdir -p $HOME", "export HF_HOME=/data/huggingface",
@@ -48,6 +49,26 @@ HOMES = (
          'Traceback (most recent call last):\n  File "/srv/train.py", line 3, in <module>\n    import triton\n'
          '  File "/usr/lib/python3.11/os.py", line 225, in makedirs\n    mkdir(name, mode)\n'
          "PermissionError: [Errno 13] Permission denied: '/home/ai_dev'", _CONTAINER),
+    Case(every(_denied(r"Permission denied: '[^']*/(?:\.locks/)?(?:models|datasets|spaces)--"), _CREATES),
+         "this user cannot create {path} in a shared cache of the Hub",
+         "The folder does not exist yet, and this user may not write to the folder above it: probably another user "
+         "made the cache. Also a model that is there already needs a lock file.",
+         (Fix("Use a cache of your own.", ("export HF_HOME=/scratch/$USER/huggingface",)),
+          Fix("Or let the owner give the group write access to the shared one.",
+              ("namei -l {path:path}; id", "chgrp -R GROUP CACHE && chmod -R g+rwX CACHE"))),
+         'Traceback (most recent call last):\n  File "/srv/train.py", line 3, in <module>\n    model = load()\n'
+         '  File "/opt/env/lib/python3.8/pathlib.py", line 1288, in mkdir\n    self._accessor.mkdir(self, mode)\n'
+         "PermissionError: [Errno 13] Permission denied: '/data/hf/.locks/models--org--one'",
+         "https://huggingface.co/docs/huggingface_hub/guides/manage-cache"),
+    Case(_CREATES, "this user cannot create the folder {path}",
+         "It does not exist yet. This user may not write to the folder above it, which belongs to another user, or "
+         "which a container that runs as root created.",
+         Fix("See which folder of the path it is, and who may write to it.",
+             ("namei -l {path:path}; id", "mgpu doctor --only output_folder_not_writable,cache_not_writable")),
+         'Traceback (most recent call last):\n  File "/srv/train.py", line 3, in <module>\n    os.makedirs(out)\n'
+         '  File "<frozen os>", line 225, in makedirs\n'
+         "PermissionError: [Errno 13] Permission denied: '/data/out/run1'",
+         "https://docs.python.org/3/library/os.html#os.makedirs"),
 )
 NOT_A_FOLDER = Case(
     own_line(r"\bmakedirs\(.*exist_ok ?= ?True|\bmkdir\(.*exist_ok ?= ?True"),

@@ -238,6 +238,21 @@ _CALLS = alike(
     (r"Expected more than 1 spatial element when training, got input size torch\.Size\(\[(?P<got>[\d, ]+)\]\)",
      "{layer} gets one value per channel and sample: [{got}]{at}"),
 )
+_KERAS_WINDOWS = alike(
+    "A pooling or convolution without padding needs an input that is at least as long as its window. Each such layer "
+    "before it shortens the input: the input is too short for so many of them, or its dimensions are in another order.",
+    (Fix("See what is left after each layer.", ("model.summary()",)),
+     Fix("Keep the length, use smaller windows or fewer layers, or a longer input.",
+         ("layers.Conv1D(64, 3, padding='same')", "layers.MaxPooling1D(2, padding='same')"))),
+    (r"(?:calling layer \"(?P<name>[\w/]+)\"[\s\S]{0,200}?)Negative dimension size caused by subtracting "
+     r"(?P<window>\d+) from (?P<got>\d+)",
+     "the input of the layer {name} has the length {got}, and its window has {window}{at}"),
+    (r"Negative dimension size caused by subtracting (?P<window>\d+) from (?P<got>\d+)(?: for '\{\{node "
+     r"(?P<name>[\w/]+)\}\}')",
+     "the input of the layer {name} has the length {got}, and its window has {window}{at}"),
+    (r"Negative dimension size caused by subtracting (?P<window>\d+) from (?P<got>\d+)",
+     "the input of a layer has the length {got}, and its window has {window}{at}"),
+)
 OF_LAYERS = (*_FEATURES, *_CHANNELS, *_DIMENSIONS, *_BATCHES, *_STATES, *_MASKS, *_HEADS, *_LENGTHS, *_GRIDS,
-             *_CALLS)
+             *_CALLS, *_KERAS_WINDOWS)
 # fmt: on

@@ -16,6 +16,11 @@ _COLLATORS = "https://huggingface.co/docs/transformers/main_classes/data_collato
 _FORMATS = "https://huggingface.co/docs/datasets/use_with_pytorch"
 _COLUMN = re.compile(r"your features \(`(?P<column>\w+)`")
 _OF_TOKENIZER = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "labels", "special_tokens_mask")
+_OF_LANGUAGE_MODELS = re.compile(r"data_collator\.py in torch_call$")  # DataCollatorForLanguageModeling
+_PAD_LABELS = Fix(
+    "Use a collator that pads labels too (with -100, which the loss leaves out).",
+    ("DataCollatorForSeq2Seq(tokenizer, padding=True)",),
+)
 _PAD_ALL = Fix(
     "Use a collator that pads inputs and labels.",
     ("DataCollatorForSeq2Seq(tokenizer, padding=True)", "DataCollatorForLanguageModeling(tokenizer, mlm=False)"),
@@ -32,6 +37,19 @@ def _of_column(groups: Mapping[str, str], raised: UncaughtException | None) -> M
     if found is None:
         return None
     column = found["column"]
+    if column == "labels" and raised and any(map(_OF_LANGUAGE_MODELS.search, raised.frames)):
+        return Meaning(
+            "the collator pads input_ids, but not the column labels, which the dataset already has",
+            "DataCollatorForLanguageModeling pads what the tokenizer made, and then makes the labels of it. Labels "
+            "that are in the dataset already stay as they are, with a different length in each sample.",
+            (
+                _PAD_LABELS,
+                Fix(
+                    "Or remove the column, if all tokens are to be learned: the collator then makes it.",
+                    ("dataset = dataset.remove_columns('labels')",),
+                ),
+            ),
+        )
     if any(column.endswith(name) for name in _OF_TOKENIZER):
         return Meaning(
             f"the lists of the column {column} in one batch have different lengths or are nested, and nothing pads "

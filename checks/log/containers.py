@@ -5,11 +5,29 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from ._container_cases import IMAGES
+
 _TOOLKIT = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html"
 _PYXIS = "https://github.com/NVIDIA/pyxis"
 _APPTAINER = "https://apptainer.org/docs/user/latest/"
+
+
+def _shown(name: str, pattern: str, samples: tuple[str, ...], source: str) -> Row:
+    return Row(name, "context", "scheduler", pattern, samples, "", "", Fix("No action needed.", ()), source)
+
+
 # fmt: off
 ROWS = (
+    _shown("runs_in_container",
+           r"Container image Copyright \(c\)|/NGC-DL-CONTAINER-LICENSE|/\.singularity\.d/|"
+           r"^WARNING: +Environment variable \w+ already has value \[.*will not forward new value",
+           ("Container image Copyright (c) 2016-2023, NVIDIA CORPORATION & AFFILIATES. All rights reserved.",
+            "WARNING: Environment variable FORCE already has value [1], will not forward new value [None] from parent "
+            "process environment"), _APPTAINER),
+    _shown("libraries_mixed",
+           r"^(?!\S*: \S*conda)\S*/\S+: /\S+/lib\w+\.so\S*: no version information available \(required by /",
+           ("/bin/bash: /cvmfs/x/usr/lib64/libtinfo.so.6: no version information available (required by /bin/bash)",),
+           "https://man7.org/linux/man-pages/man8/ld.so.8.html"),
     Row("log_image_wants_newer_driver", "root", "scheduler",
         r"unsatisfied condition: (?P<wanted>cuda ?>=? ?[\d.]+)",
         ("nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver to a "
@@ -114,7 +132,8 @@ ROWS = (
          Fix("For a registry, fetch it by hand.", ("enroot import docker://IMAGE", "docker pull IMAGE",
                                                    "df -h /tmp $HOME"))),
         "https://github.com/NVIDIA/pyxis/issues/127",
-        because_of=("log_image_not_pulled", "log_disk_full", "log_quota_exceeded", "log_enroot_folder_not_writable")),
+        because_of=("log_image_not_pulled", "log_disk_full", "log_quota_exceeded", "log_enroot_folder_not_writable"),
+        cases=IMAGES),
     Row("log_container_user_namespaces", "root", "scheduler",
         r"Could not write info to setgroups|no event received.*user namespace|user namespace mappings: no event|"
         r"[Ff]ailed to create user namespace|squashfuse\S* not found|unprivileged user namespace|"

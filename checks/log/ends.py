@@ -7,6 +7,7 @@ from mgpu.signature import Case, Row, signatures
 
 from .._kernel_line import KERNEL_LINE
 from ._circumstances import every, said, stacked
+from ._container_cases import LIBRARIES_OF_HOST
 from ._file_call_cases import LOCK_TAKEN
 from ._stop_cases import ENDED_WHILE_SAVING, ENDED_WITH_SESSION, STOPPED_WHILE_SAVING
 
@@ -76,7 +77,7 @@ ROWS = (
               "mgpu doctor --only nccl_stack_unlimited"))),
         _FAULTS, exit_code=-11, tags=("last_line",),
         because_of=("log_mpi_not_initialized", "log_nccl_out_of_memory", "log_gpu_memory_full",
-                    "log_gpu_memory_taken")),
+                    "log_gpu_memory_taken"), cases=(LIBRARIES_OF_HOST,)),
     Row("log_rank_bus_error", "root", "kernel",
         r"exitcode\s*:? ?-7\b|Signal 7 \(SIGBUS\)|Fatal Python error: Bus error|Bus error \(core dumped\)|"
         r"died with <Signals\.SIGBUS|terminated with signal SIGBUS|Caught signal 7 \(Bus error|"
@@ -198,6 +199,17 @@ ROWS = (
         Fix("Find out what sent it.",
             ("sacct -j JOBID --format=JobID,State,ExitCode", "journalctl --since -1h | tail")),
         _ELASTIC, effect_of="stop", cases=(STOPPED_WHILE_SAVING,)),
+    Row("log_spawned_rank_asked_to_end", "secondary", "scheduler",
+        r"ProcessExitedException: (?P<process>process \d+) terminated with signal SIGTERM",
+        ("torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGTERM",),
+        "{process} received SIGTERM, which ended the run",
+        "It did not fail by itself: something asked it to end. Mostly Slurm at the time limit or at preemption, a "
+        "container that stops, a monitor of the node's memory or load, or kill. If another rank printed an exception, "
+        "that one is the cause.",
+        Fix("Find out what sent it, and resume from the last checkpoint.",
+            ("sacct -j JOBID --format=JobID,State,ExitCode", "journalctl --since -1h | tail")),
+        "https://github.com/pytorch/pytorch/blob/main/torch/multiprocessing/spawn.py", effect_of="stop",
+        summary="A rank of torch.multiprocessing.spawn received SIGTERM."),
     Row("log_process_hung_in_kernel", "secondary", "kernel",
         KERNEL_LINE + r"INFO: task (?P<task>\S+) blocked for more than (?P<seconds>\d+) seconds",
         ("INFO: task python:4711 blocked for more than 120 seconds.",),

@@ -23,6 +23,7 @@ from ._messages import (
     line_of_code,
     short_name,
     shows_traceback,
+    what_failed,
     where_raised,
     whole_message,
     wrong_value,
@@ -150,7 +151,7 @@ def _ranks_text(one: UncaughtException, log: Log) -> str:
 
 def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix, explained: bool = False) -> Problem:
     where, on = one.place or ("the script" if one.frames else "the program"), _ranks_text(one, log)
-    said = f": {one.message}" if one.message else ""
+    said = f": {what_failed(one)}" if one.message else ""
     value = f" ({meant})" if (meant := wrong_value(one)) else ""
     again = f"{short_name(one.type)}: {one.message}"  # a pool raises a worker's exception a second time
     from_cause = f" (direct cause: {one.cause})" if one.cause and one.direct and one.cause != again else ""

@@ -69,7 +69,7 @@ ROWS = (
          "the process group was not destroyed", "Often printed after the real failure.", _DIST),
     _row("log_sibling_ended", "launcher",
          r"exitcode\s*:? ?-15\b|Signal 15 \(SIGTERM\)|closing signal SIGTERM|closing signal SIGKILL|"
-         r"terminated with signal SIGTERM|exits with return code = -15\b|Killing subprocess \d",
+         r"exits with return code = -15\b|Killing subprocess \d",
          ("  exitcode  : -15 (pid: 25777)  (SIGTERM)", "Signal 15 (SIGTERM) received by PID 25777",
           "[INFO] [launch.py:319:sigkill_handler] Killing subprocess 4711",
           "[ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -15",

@@ -26,6 +26,7 @@ _EXITS = frozenset(
         "log_mpi_rank_ended",
         "log_job_gave_up",
         "log_asked_to_end",
+        "log_spawned_rank_asked_to_end",
         "log_make_failed",
     }
 )

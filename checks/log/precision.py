@@ -20,6 +20,19 @@ _BF16 = Fix(
 )
 
 # fmt: off
+_NAN_IN_FP32 = Case(
+    every(shown("computes_in_fp32"), shown("training_loss_finite")),
+    "the loss is NaN, or exactly 0 with NaN gradients, in fp32: the model no longer learns",
+    "The log says that it computes in fp32, which rarely overflows, and losses before were numbers. What is left: all "
+    "labels of a batch are masked, so that the mean is 0 / 0 (one short sample per batch, a prompt longer than the "
+    "limit), the learning rate is too high (the loss rose before), or a division, logarithm or root of 0.",
+    (Fix("Skip batches without a label, or allow longer sequences and more samples per batch.",
+         ("assert (batch['labels'] != -100).any(dim=-1).all()",)),
+     Fix("Lower the learning rate, and clip the gradients.",
+         ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",)),
+     Fix("Find the first operation with NaN.", ("torch.autograd.set_detect_anomaly(True)",))),
+    "COMPUTE_DTYPE: torch.float32 (bf16 not supported)\nstep 1 | loss: 5.47 | lr 0.3\nstep 2 | loss: nan | lr 0.3\n",
+    _ANOMALY)
 _BACKWARD = said(r"Function '\w+' returned nan values")
 _IN_NUMPY = Fix("Start with the lines that the RuntimeWarnings name: print what is divided, and guard counts and sums "
                 "that are 0.", ("np.seterr(all='raise')  # stops at the first one",
@@ -50,6 +63,11 @@ _IN_BACKWARD = Case(
     "loss (a class without samples), fp16 that overflows, or weights that are NaN already.",
     (_FORWARD, _BF16), _NAN, _ANOMALY)
 ROWS = (
+    Row("computes_in_fp32", "context", "script",
+        r"(?i:compute[_ ]d?type|mixed[_ ]precision|\btraining precision)['\"]?\s?[:=]\s?['\"]?"
+        r"(?:torch\.)?(?:float32|fp32|no)\b|\b[Nn]ot supported, using fp32\b",
+        ("COMPUTE_DTYPE: torch.float32 (auto-detected)", "mixed_precision: no", "mixed precision: fp32"), "", "",
+        Fix("No action needed.", ()), _AMP),
     Row("log_fp16_gradients_unscaled", "root", "script", r"Attempting to unscale FP16 gradients",
         ("ValueError: Attempting to unscale FP16 gradients.",),
         "fp16 parameters are trained with fp16 mixed precision",
@@ -107,7 +125,7 @@ ROWS = (
          Fix("Find the first operation with NaN.", ("torch.autograd.set_detect_anomaly(True)",)),
          Fix("Compare with one GPU, and test the exchange.", ("mgpu launch --gpus 1 train.py", "mgpu smoke-test"))),
         "https://github.com/hiyouga/LlamaFactory/issues/8088",
-        because_of=("log_tensor_not_finite", "log_samples_masked"), cases=(WENT_ON_WITH_NAN,)),
+        because_of=("log_tensor_not_finite", "log_samples_masked"), cases=(_NAN_IN_FP32, WENT_ON_WITH_NAN)),
     Row("log_types_differ", "root", "script",
         r"expected scalar type \w+ but found \w+|Found dtype (?!Long)\w+ but expected (?:BFloat16|Half|Float)|"
         r"mat1 and mat2 must have the same dtype|"

@@ -48,6 +48,16 @@ _GRADIENT_RESHAPED = Case(
     "RuntimeError: Cannot writeback when the gradient shape changes\n", _FLAT)
 
 ROWS = (
+    Row("log_image_format_unknown", "root", "script",
+        r"unknown file extension: (?P<extension>\.?[\w-]*)",
+        ("ValueError: unknown file extension: .tmp",),
+        "Pillow cannot save an image: the ending of its name ({extension}) is not that of an image format",
+        "image.save(path) takes the format from the ending of the name. A temporary name (.tmp, .part), or a name "
+        "without an ending, has none.",
+        Fix("Give the format, or let the temporary name end with that of the image.",
+            ("image.save(path, format='PNG')", "image.save(path + '.tmp.png'); os.replace(path + '.tmp.png', path)")),
+        "https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.save",
+        summary="Pillow cannot save an image under this name."),
     Row("log_checkpoint_of_more_gpus", "root", "script",
         r"Attempting to deserialize object on (?P<device>.+?) but torch\.\w+\.device_count\(\) is (?P<count>\d+)",
         ("RuntimeError: Attempting to deserialize object on CUDA device 3 but torch.cuda.device_count() is 2. Please "

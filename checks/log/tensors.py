@@ -224,7 +224,8 @@ ROWS = (
              ("tokenizer(text, truncation=True, padding='max_length', max_length=1024)",)),
          Fix("In compute_metrics, keep the logits only.",
              ("Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: logits[0].argmax(-1))",))),
-        "https://huggingface.co/docs/transformers/main_classes/data_collator", cases=(PAIR_OF_RESET, ARRAYS_DIFFER)),
+        "https://huggingface.co/docs/transformers/main_classes/data_collator",
+        because_of=("log_batch_not_padded",), cases=(PAIR_OF_RESET, ARRAYS_DIFFER)),
     Row("log_mask_shape_wrong", "root", "script",
         r"Attention mask should be of size \(?[^)]+\)?, but is torch\.Size|"
         r"The shape of the (?:\d\w )?attn_mask is torch\.Size",

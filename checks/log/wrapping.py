@@ -6,7 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from . import _device_cases, _plain_torch_cases, _recomputed_dtypes
-from ._circumstances import said
+from ._circumstances import every, line_of, never, passed, said
 from ._in_place_cases import CHANGED_IN_PLACE
 
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
@@ -22,6 +22,14 @@ _DDP_INTERNALS = (
     r"_register_fused_optim|_get_ddp_logging_data|require_forward_param_sync)"
 )
 # fmt: off
+_DATA_PARALLEL = Case(
+    every(line_of("log_wrapped_model_attribute", r"(?<!Distributed)(?<!Sharded)DataParallel'? object"),
+          never(passed(r"^accelerate/"))),
+    "the script reads .{name} from the wrapper {wrapper}, but it belongs to the model inside",
+    "nn.DataParallel has the model in .module. The wrapper forwards calls, not attributes.",
+    Fix("Access the model inside.", ("model.module.{name:name}",)),
+    "AttributeError: 'DataParallel' object has no attribute 'generate'\n",
+    "https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html")
 _TOTAL_BATCH = Case(
     said(r"(?:[Tt]otal|[Gg]lobal|IMS_PER_BATCH).{0,20} must be divisible by (?:the )?(?:world|number)"),
     "the total batch size is not a multiple of the number of ranks",
@@ -74,7 +82,7 @@ ROWS = (
         "prepare() wraps the model. The wrapper forwards calls, not attributes.",
         Fix("Access the model inside.", ("accelerator.unwrap_model(model).{name:name}", "model.module.{name:name}")),
         "https://github.com/huggingface/diffusers/issues/3651",
-        summary="The script reads an attribute of the model from DDP's wrapper."),
+        summary="The script reads an attribute of the model from DDP's wrapper.", cases=(_DATA_PARALLEL,)),
     Row("log_ddp_internals_differ", "root", "library",
         rf"DistributedDataParallel'? object has no attribute '?(?P<name>{_DDP_INTERNALS})\b",
         ("AttributeError: 'MMDistributedDataParallel' object has no attribute '_use_replicated_tensor_module'",

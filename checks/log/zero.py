@@ -10,6 +10,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from ._circumstances import counts, said
+from ._container_cases import TOOLKIT_OF_HOST
 
 _BUILDER = "https://github.com/deepspeedai/DeepSpeed/blob/master/op_builder/builder.py"
 _CONFIG = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/config.py"
@@ -131,7 +132,7 @@ ROWS = (
         Fix("Install the toolkit for torch's CUDA version, and set CUDA_HOME.",
             ("conda install -c nvidia cuda-nvcc", "export CUDA_HOME=/usr/local/cuda",
              "mgpu doctor --only deepspeed_cannot_compile")),
-        "https://github.com/deepspeedai/DeepSpeed/issues/2772"),
+        "https://github.com/deepspeedai/DeepSpeed/issues/2772", cases=(TOOLKIT_OF_HOST,)),
     Row("log_toolkit_not_torchs", "root", "library",
         r"Installed CUDA version \S+ does not match the\s+version torch was compiled with|"
         r"detected CUDA version \(.+\) mismatches the version that was used|CUDAMismatchException",

@@ -73,7 +73,7 @@ def run_timed_out(run: Run) -> Answer:
     source="mgpu: a signal that was forwarded to the launcher",
     role="wrapper",
     kind="timeout",
-    same_as=("log_interrupted", "log_asked_to_end", "log_terminal_closed"),
+    same_as=("log_interrupted", "log_asked_to_end", "log_spawned_rank_asked_to_end", "log_terminal_closed"),
     tags=("user_stop",),
 )
 def run_stopped(run: Run) -> Answer:

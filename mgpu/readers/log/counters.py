@@ -58,6 +58,12 @@ _WITH_ETA = re.compile(
 _PAIR = re.compile(
     r"^(?:[A-Z]+:\w+:)?\W{0,3}\[ *(?P<epoch>\d{1,6}), *(?P<at>\d{1,12})(?: */ *\d{1,12})?\] (?:train_?|val_?)?loss\b"
 )
+# "epoch=0 i=17/530", "Epoch 1/10, step 17/530": the epoch alone would not grow from step to step.
+_STEP_OF_EPOCH = re.compile(
+    r"\bepoch ?[=: ] ?(?P<epoch>\d{1,6})(?: ?/ ?\d{1,6})?[],;|: -]{1,3}"
+    r"\[?(?:i|it|iter|iteration|step|batch|idx) ?[=: ] ?(?P<at>\d{1,12}) ?/ ?(?P<of>\d{1,12})\b",
+    re.I,
+)
 # A bar that prepares the run: its 100% is not the end of the run.
 _PREPARES = re.compile(
     r"load|download|fetch|map|filter|token|generating|resolv|extract|saving the dataset|sanity|shard|warm|capturing|"
@@ -196,6 +202,8 @@ def progress(text: str) -> tuple[str, float, float | None] | None:
         )
     if found := _PAIR.search(text):
         return "epoch and step", int(found["epoch"]) + int(found["at"]) / _STEPS_IN_EPOCH, None
+    if found := _STEP_OF_EPOCH.search(text):
+        return "epoch and step", int(found["epoch"]) + int(found["at"]) / max(1, int(found["of"])), None
     found = None if _bar(text) else _OF_EPOCH.search(text)
     if found is None or not found["at"] or not int(found["of"]):
         return counter(text)

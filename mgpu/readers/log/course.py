@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mgpu.readers.log import last_results, prefilter
+from mgpu.readers.log import last_results, prefilter, printed_after
 from mgpu.readers.log.counters import (
     ANNOUNCING,
     ANNOUNCING_WORDS,
@@ -144,6 +144,7 @@ class Course:
         self.exits: list[Event] = []  # reports that a rank, task, container or job failed
         self.announced = Announced()
         self.lines = 0  # number of the last one, once the file is finished
+        self.then_text: int | None = None  # the last line that can belong to an error, if ordinary text follows it
         self._counters: dict[tuple[object, str, object], float] = {}
         self._from = 0  # line of the latest error or end; 0: none
         self._steps_since = self._lines_since = 0
@@ -186,6 +187,7 @@ class Course:
     def finish(self, lines: int, tail: str) -> None:
         """Use the log's last lines, and drop the ends that are too far from them: `lines` is the last one's number."""
         self.lines = lines
+        self.then_text = printed_after.line_before(tail, lines)
         known = any(end.sure and not end.of_setup and lines - end.line < _LAST_LINES for end in self.ends)
         if not known and (step := last_step(tail, self.announced)):
             self.ends.append(Event(lines, shown_text(step), sure=True))

@@ -19,6 +19,8 @@ NOT_OF_MESSAGE = re.compile(
     r"(?:^|/)\S+\.py:\d+: \w*Warning"
 )
 
+# Keras names the layer, and says after an empty line what was wrong there.
+ANNOUNCES = re.compile(r"Exception encountered when calling ")
 # A line that introduces the reason of the message above it, after an empty line.
 OPENS_REASON = re.compile(
     r"(?:Thrown|Raised|Found|Reported|Caused|Reasons?|Details|Errors?|Problems|Expected|Got)\b[\w ]*:$"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from mgpu.readers.log.counters import training_step
 from mgpu.readers.log.learned_prefixes import HEAD
 from mgpu.readers.log.line import Line
-from mgpu.readers.log.message_lines import NOT_OF_MESSAGE, OPENS_REASON, whole_message
+from mgpu.readers.log.message_lines import ANNOUNCES, NOT_OF_MESSAGE, OPENS_REASON, whole_message
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import UncaughtException
 
@@ -36,7 +36,7 @@ class OpenMessage:
         text = line.text
         last = self.more[-1] if self.more else self.found.message
         if not text.strip():
-            self.blank |= not last.endswith(":") or bool(self.more)
+            self.blank |= bool(self.more) or not (last.endswith(":") or ANNOUNCES.match(last))
             return
         self.complete |= self.blank and not OPENS_REASON.match(text)
         self.blank = False

@@ -21,6 +21,7 @@ from mgpu.readers.log import (
     lone_work,
     plain,
     prefilter,
+    printed_after,
     several_runs,
     stalls,
     survival,
@@ -342,6 +343,7 @@ class _File:
             self.before + number,
             handled and (before is None or before.handled),
             warned and (before is None or before.warned),
+            printed_after.is_report(line.text) and (before is None or before.reported),
         )
         old = self.found.seen.get(name)
         if old is None:

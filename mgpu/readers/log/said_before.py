@@ -33,6 +33,7 @@ _SETTLED = re.compile(
 _OTHERS = re.compile(
     r"(?-i:[a-z]Warning\b)|warnings?\.warn|\bDEBUG\b|/(?:site|dist)-packages/|^\s|^[-=*#+_~^]{3}|\d%\||\bit/s\b|"
     r"^File \"|Traceback|During handling|direct cause|^[\w.]+(?:Error|Exception)\b|^wandb\b|"
+    r"\btensorflow/\w+/\S+\.cc:\d+\]|"
     r"\b(?:absl|TF-TRT|oneDNN|cuDNN factory|OMP_NUM_THREADS|"
     r"tokenizers|deprecat\w+|weights_only)\b|^[{\[(]|^\w+\s*[=:]\s*\S+$|^[-.\w]+=|^--|"
     r"\b(?:loss|acc(?:uracy)?|lr|error(?: rate)?)\s*[=:]?\s*-?\d|^(?:raise|return|assert|with|if|for|def)\b.*[:)]$",

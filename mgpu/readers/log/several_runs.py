@@ -25,6 +25,7 @@ from mgpu.snapshot import LastRun
 _HEAD_LINES = 40  # in which the lines are looked for that a run prints first
 _HEAD = 8  # of these lines
 _FIRST = 3  # one of the first so many must be the first that is printed again
+_BLOCK = 4  # so many of them in a row are the start of a run, however often they come
 _OFTEN = 1000  # a line that comes more often is none that a run prints first
 _NEAR = 60  # lines in which a second one must follow
 _GOES_ON = 200  # lines after an exception: more than a tracker's summary, or a batch script's last words
@@ -43,10 +44,11 @@ _END_OF_PROCESS = re.compile(
     rb"^(?:\S+: line \d+:\s+\d+ )?(?:Killed|Terminated|Aborted|Hangup|Segmentation fault)\b",
     re.M,
 )
-# What Python's logging writes of a failure, or of a user's stop: the program can go on after it.
+# What Python's logging writes of a failure, or of a user's stop, or a script that prints only the message of torch's
+# exception: the program can go on after it.
 _LOGGED_END = re.compile(
     rb"^\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[^\n]{0,120}?\b(?:(?:ERROR|CRITICAL)\b|[Ii]nterrupted by (?:the )?user)|"
-    rb"^(?:ERROR|CRITICAL):[\w.]+:",
+    rb"^(?:ERROR|CRITICAL):[\w.]+:|^(?:CUDA|HIP) out of memory\. Tried to allocate ",
     re.M,
 )
 _SEVERAL_PROCESSES = re.compile(
@@ -70,7 +72,7 @@ _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
                   b"SignalException"),
     _END_OF_PROCESS: (b"Error", b"Exception", b"Interrupt", b": error: ", b"Killed", b"Terminated", b"Aborted",
                       b"Hangup", b"Segmentation"),
-    _LOGGED_END: (b"ERROR", b"CRITICAL", b"nterrupted by"),
+    _LOGGED_END: (b"ERROR", b"CRITICAL", b"nterrupted by", b" out of memory"),
     _SEVERAL_PROCESSES: (b"torch/distributed/", b"torch.distributed.", b"torchrun", b"[rank", b"accelerate",
                          b"deepspeed/launcher", b"[launch.py", b"[runner.py", b"srun: ", b"mpirun",
                          b"multiprocessing/spawn", b"ProcessRaised", b" pid="),
@@ -78,8 +80,10 @@ _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
     _REPORT_OF_JOB: (b"above this job summary",),
 }
 # fmt: on
-_ERROR = re.compile(rb"Traceback|\w(?:Error|Exception)\b|\berror:|^usage:|^File \"", re.I)
+_ERROR = re.compile(rb"Traceback|\bout of memory\b|\w(?:Error|Exception)\b|\berror:|^usage:|^File \"", re.I)
 _PROGRESS = re.compile(rb"%\||it/s|s/it|\bepoch\b|\bstep\b|\biter", re.I)
+# In a copy of a terminal: what the terminal printed before its command is not of the run.
+_COMMAND = re.compile(rb"[\w.-]+@[\w.-]+(?::[~/][^\s$#]*|(?: [^\]\s]+)?\])[$#] +\S")
 _WORD = re.compile(rb"[A-Za-z]{3,}")
 _DATE = re.compile(rb"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b")
 _PARTS = re.compile(
@@ -166,7 +170,7 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
     for part in parts:
         part = part.replace(b"\r\n", b"\n")
         if head is None:
-            head = [(re.compile(rb"^" + line + rb"\s*$", re.M), word) for line, word in _head(part)]
+            head = [(re.compile(rb"^[ \t]*" + line + rb"\s*$", re.M), word) for line, word in _head(part)]
         lines = _Lines(part, before)
         marks.ends += lines.of(_END_OF_RUN)
         marks.ends_of_processes += lines.of(_END_OF_PROCESS)
@@ -212,12 +216,17 @@ class _Lines:
 
 
 def _head(part: bytes) -> list[tuple[bytes, bytes]]:
-    """Return patterns for the first lines with words, up to the first error, and the longest word of each."""
+    """Return patterns for the first lines with words, up to the first error, and the longest word of each.
+
+    In a copy of a terminal they begin with the last command before that error.
+    """
     found: dict[bytes, bytes] = {}
     for line in part.split(b"\n", _HEAD_LINES)[:_HEAD_LINES]:
         line = line.strip()[:400]
         if (_ERROR.search(line) and not (line.startswith(b"usage:") and not found)) or len(found) == _HEAD:
             break
+        if _COMMAND.search(line):
+            found.clear()
         if len(_WORD.findall(line)) < 2 or _PROGRESS.search(line) or _NOHUP.match(line):
             continue
         pattern = b"".join(_ANY.get(one.lastgroup or "") or re.escape(one[0]) for one in _PARTS.finditer(line))
@@ -235,7 +244,8 @@ def _begins(marks: _Marks) -> Iterator[int]:
         if began < marks.alone_from < line:
             began = int(marks.alone_from)
             since.clear()
-        once = since[place] <= 1  # what one process prints again and again is no start
+        # What one process prints again and again is no start, except for all that a run prints at its start.
+        once = since[place] <= 1 or _is_block(marks.heads, spot)
         # Only another run prints after the end of a whole one, but a rank can print after another one's exception.
         after_end = _any_between(marks.ends, began, line) or (
             line > marks.alone_from and once and _any_between(marks.all_ends, began, line)
@@ -252,6 +262,12 @@ def _another_near(heads: list[tuple[int, int]], spot: int) -> bool:
     line, place = heads[spot]
     near = itertools.takewhile(lambda one: one[0] - line <= _NEAR, itertools.islice(heads, spot, None))
     return any(other != place for _, other in near)
+
+
+def _is_block(heads: list[tuple[int, int]], spot: int) -> bool:
+    """Whether the first lines of the file follow each other here as they did there."""
+    line = heads[spot][0]
+    return heads[spot : spot + _BLOCK] == [(line + place, place) for place in range(_BLOCK)]
 
 
 def _any_between(ends: list[int], first: int, last: int) -> bool:

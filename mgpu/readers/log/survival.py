@@ -86,6 +86,7 @@ class Found:
     echo: bool = False  # a connection that closed, as also at the good end of a run
     of_store: bool = False  # the connection to the store closed, as also when rank 0 is the first to end
     last_lines: bool = False  # stopped the run only if little follows it
+    reported: bool = False  # its line says what the program could not do: it had caught the exception
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ class Latest:
     line: int
     handled: bool = False
     warned: bool = False  # each time, the whole line, with its logger's prefix, says that it is a warning
+    reported: bool = False  # each time, the line says what the program could not do: it had caught the exception
 
 
 def warns(text: str) -> bool:
@@ -167,6 +169,8 @@ def _how(one: Found, course: Course) -> Survived:
     if one.stops and _had_ended(one, course):
         return Survived.SURELY
     if one.warned and course.lines - one.line >= _LINES_AFTER_WARNING:
+        return Survived.PROBABLY
+    if one.reported and not one.raised and one.line == course.then_text:
         return Survived.PROBABLY
     if one.by_program and _much_after(one, course):
         return Survived.PROBABLY
@@ -320,6 +324,7 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             of_setup=_of_setup(one, signatures) and not with_it,
             notice=0 if with_it or name in signatures.of_system else _lines_of_notice(one.text, latest[name]),
             by_program=name in signatures.of_program and not with_it and one.ranks == (),
+            reported=latest[name].reported,
         )
     return found
 
