@@ -72,7 +72,7 @@ JSON = ("/opt/env/lib/python3.11/json/encoder.py", "default", "raise TypeError(t
         ("h = net.encode(x)", (GETATTR,), "AttributeError: 'TinyNet' object has no attribute 'encode'",
          "TinyNet has no attribute encode, which fit.py:7 in main reads", "def encode"),
         ("self.proj(x)", (), "AttributeError: 'MyTrainer' object has no attribute 'proj'. Did you mean: 'prof'?",
-         "MyTrainer has no attribute proj", "probably prof is meant"),
+         "MyTrainer has no attribute proj, which fit.py:7 in main reads: probably prof is meant", "grep -rnwE"),
         ("sampler.set_epoch(n)", (), "AttributeError: 'RandomSampler' object has no attribute 'set_epoch'",
          "only a DistributedSampler has set_epoch()", "hasattr"),
         ("t.backward()", (), "AttributeError: 'float' object has no attribute 'backward'", "t is a float, not a tensor",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from typing import NamedTuple
 
 from mgpu.check import Fix
 from mgpu.signature import Case
-from mgpu.snapshot import Log, UncaughtException
+from mgpu.snapshot import Log, UncaughtException, seconds_between_lines
 
 _AT_ONCE_S = 2.5  # the launcher looks for processes that have ended each second
 _CODE = re.compile(r"exits with return code = (?P<code>\d+)")
@@ -27,11 +26,9 @@ def early_exit(log: Log) -> EarlyExit | None:
     spawned, ended = shown.get("processes_spawned"), shown.get("process_ended")
     if spawned is None or ended is None or spawned.file != ended.file or ended.line != spawned.last + 1:
         return None
-    try:
-        took = datetime.fromisoformat(ended.at or "") - datetime.fromisoformat(spawned.at or "")
-    except (ValueError, TypeError):
+    seconds = seconds_between_lines(spawned, ended)
+    if seconds is None:
         return None
-    seconds = took.total_seconds()
     codes = (_CODE.search(one.text) for one in log.seen)
     code = next((found["code"] for found in codes if found), None)
     return EarlyExit(seconds, code) if 0 <= seconds <= _AT_ONCE_S else None

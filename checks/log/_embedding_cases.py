@@ -6,6 +6,7 @@ A GPU reports a failed assertion at a later call. The place of that call limits 
 from __future__ import annotations
 
 from mgpu.check import Fix
+from mgpu.command_line import python
 from mgpu.signature import Case
 
 from ._circumstances import called, either, every, message, never, printed, reported, shown, within
@@ -60,7 +61,7 @@ def _padded_with(value: str) -> Case:
         "way, or the labels are passed as ids.",
         (Fix("Pad ids with a token of the model, and only labels with a negative value.",
              ("torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id)",
-              f"torch.nn.CrossEntropyLoss(ignore_index={value})")),
+              python("torch.nn.CrossEntropyLoss(ignore_index=-{:number})", value.removeprefix("-")))),
          Fix("Replace it before the call, after the labels are made.",
              ("ids = ids.masked_fill(ids < 0, tokenizer.pad_token_id)", "assert ids.min() >= 0"))),
         f"tensor([[  311,   27, 1904,    {value},    {value}],\n"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
+from mgpu.command_line import shell
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
@@ -36,14 +37,17 @@ def extension_without_kernels(groups: Mapping[str, str], raised: UncaughtExcepti
     what = f" ({operation['name']})" if operation else ""
     ask = ("python -c 'import torch; print(torch.cuda.get_device_capability(), torch.cuda.get_arch_list())'",)
     if package in _WHEELS:
-        remedy = Fix(f"Install a newer {dist}, which has kernels for more GPUs.", (f"pip install --upgrade {dist}",))
+        remedy = Fix(
+            f"Install a newer {dist}, which has kernels for more GPUs.",
+            (shell("pip install --upgrade {:package}", dist),),
+        )
     else:
         remedy = Fix(
             f"Build {dist} again for this GPU: the number is its compute capability, such as 9.0 for H100, H200 and "
             "H800, 12.0 for an RTX 50.",
             (
                 "export TORCH_CUDA_ARCH_LIST=9.0",
-                f"pip install --no-build-isolation --no-cache-dir --force-reinstall --no-deps {dist}",
+                shell("pip install --no-build-isolation --no-cache-dir --force-reinstall --no-deps {:package}", dist),
             ),
         )
     return Meaning(

@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
-_ASK = "python -c 'import torch; print(torch.__version__, torch.version.cuda, torch.cuda.get_arch_list())'"
+_ASK = "python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())'"
 # https://github.com/pytorch/pytorch/blob/main/RELEASE.md: wheels for CUDA 12.8 and newer have no kernels below sm_70 or
 # sm_75, those for CUDA 12.6 have them from sm_50 to sm_90.
 _FIRST_LACKING = 75

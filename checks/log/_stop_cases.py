@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 
 from mgpu.check import Fix
 from mgpu.signature import Case
-from mgpu.snapshot import Log, SignatureMatch, UncaughtException
+from mgpu.snapshot import Log, SignatureMatch, UncaughtException, seconds_between_lines
 
 from ._circumstances import every, last_did
 
@@ -22,14 +21,6 @@ def _first(log: Log, signature: str) -> SignatureMatch | None:
     return next((one for one in log.seen if one.signature == signature and not one.survived), None)
 
 
-def _seconds(first: SignatureMatch, second: SignatureMatch) -> float | None:
-    """Return the time from one line to another; None if one of them has no time."""
-    try:
-        return (datetime.fromisoformat(second.at or "") - datetime.fromisoformat(first.at or "")).total_seconds()
-    except (ValueError, TypeError):
-        return None
-
-
 def _while_it_waited(log: Log) -> bool:
     """Whether SIGTERM came while the launcher waited for its ranks to end, which can take 30 s."""
     raised = [one for one in log.raised if "log_asked_to_end" in one.signatures and one.message.endswith("signal: 15")]
@@ -41,7 +32,7 @@ def with_sigterm(log: Log, raised: UncaughtException | None) -> bool:
     term, hangup = _first(log, "log_asked_to_end"), _first(log, "log_terminal_closed")
     if term is None or hangup is None or not _OF_LAUNCHER.search(term.text):
         return False
-    seconds = _seconds(hangup, term)
+    seconds = seconds_between_lines(hangup, term)
     if seconds is not None:
         return seconds <= _SECONDS_TOGETHER
     if term.file != hangup.file:

@@ -89,8 +89,9 @@ ROWS = (
     Row("log_pattern_does_not_fit", "root", "script",
         r"(?P<said>einsum\(\): (?:subscript .+|the number of subscripts .+|operands do not broadcast.*)|"
         r"EinopsError: +Error while processing \S+ pattern)",
-        ("RuntimeError: einsum(): subscript c has size 16 for operand 1 which does not broadcast with previously seen "
-         "size 8", "einops.EinopsError:  Error while processing rearrange-reduction pattern \"b (h w) c -> b h w c\"."),
+        ("einops.EinopsError:  Error while processing rearrange-reduction pattern \"b (h w) c -> b h w c\".",
+         "RuntimeError: einsum(): subscript c has size 16 for operand 1 which does not broadcast with previously seen "
+         "size 8"),
         "the pattern of einsum or einops does not fit the shape of a tensor",
         "A letter stands for two different sizes, a size does not divide, or the tensor has more or fewer dimensions "
         "than "

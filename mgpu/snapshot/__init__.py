@@ -111,6 +111,7 @@ from mgpu.snapshot.run_facts import (
     StalledCollective,
     TracedCall,
     UncaughtException,
+    seconds_between_lines,
 )
 from mgpu.snapshot.slurm_cluster import Association, Cluster, Gres, NodeKind, Partition, Slurm
 from mgpu.snapshot.smoke_facts import (

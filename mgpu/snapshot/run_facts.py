@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from mgpu.durations import seconds_between
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Name, Pid, Text
 from mgpu.snapshot.hang_facts import StackFrame
@@ -91,6 +92,11 @@ class Circumstance:
     last: int  # number of the last such line, in its own file
     times: int = 1
     at: Label | None = None  # ISO time of the first such line, if it has one
+
+
+def seconds_between_lines(first: SignatureMatch | Circumstance, second: SignatureMatch | Circumstance) -> float | None:
+    """Return the time from one line of a log to another; None if one of them has no time."""
+    return seconds_between(first.at or "", second.at or "")
 
 
 @dataclass(frozen=True)

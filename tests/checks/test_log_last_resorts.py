@@ -14,6 +14,8 @@ STACKS = (
 TIMEOUT = SignatureMatch("log_collective_timed_out", "Watchdog caught collective operation timeout", "run.log", 20)
 NAN = SignatureMatch("log_loss_is_nan", "loss: nan", "run.log", 20)
 CAUGHT = OwnError("Setup failed: no plan for it", "run.log", 60, None, "no plan for it")
+NO_CONDA = "job.sh: line 22: /data/conda3/etc/profile.d/conda.sh: No such file or directory"
+OF_LSF = "Read file </work/fit.err> for stderr output of this job."
 ERROR = OwnError("ERROR: the dataset is empty", "run.log", 60, 1)
 
 
@@ -22,6 +24,14 @@ def shown(name: str, line: int, last: int, times: int = 1) -> Circumstance:
 
 
 CASES = (
+    fails("log_conda_folder_missing", "there is no conda at /data/conda3", "ls -d",
+        log=log(seen=(SignatureMatch("log_module_missing", "No module named 'torch'", "run.log", 9),),
+            shows=(Circumstance("conda_missing_in_job", NO_CONDA, "run.log", 3, 3),))),
+    well("log_conda_folder_missing", "no conda that is missing",  # the job went on without it
+        log=log(shows=(Circumstance("conda_missing_in_job", NO_CONDA, "run.log", 3, 3),))),
+    fails("log_errors_in_another_file", "the errors of this job are in /work/fit.err", "mgpu doctor --log",
+        log=log(failed="Exited with exit code 1.", shows=(Circumstance("errors_of_lsf", OF_LSF, "run.log", 9, 9),))),
+    well("log_errors_in_another_file", "no other file", log=log(failed="Exited with exit code 1.")),
     fails("log_timed_out_after_end", "the training had finished", "destroy_process_group",
         log=log(seen=(TIMEOUT,), shows=(shown("training_finished", 12, 12),))),
     well("log_timed_out_after_end", "does not follow the end",
