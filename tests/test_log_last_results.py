@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_log_courses import raised, read_text
+from tests.test_log_courses import cause, raised, read_text
 
 EPOCHS = "".join(f"epoch: {epoch} loss: 0.{9 - epoch}\n" for epoch in range(4))
 BAR = (
@@ -65,3 +65,26 @@ def test_the_end_of_a_run(text: str, tmp_path: Path) -> None:
 )
 def test_no_end_of_a_run(text: str, tmp_path: Path) -> None:
     assert read_text(text, tmp_path).finished is None
+
+
+STEPS = "[Rank 0] step={0}, skipped={1}, lr=[1e-05], mom=[(0.9, 0.99)]\n"
+CPU_ONLY = (
+    "2026-05-08 21:53:46,126 - __main__ - INFO - Starting finetuning process\n"
+    "2026-05-08 21:53:48,163 - bitsandbytes.cextension - WARNING - The installed version of bitsandbytes was compiled "
+    "without GPU support. 8-bit optimizers, 8-bit multiplication, and GPU quantization are unavailable.\n"
+    "2026-05-08 21:54:22,533 - __main__ - INFO - Initial validation loss: 11.706221\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        (STEPS.format(0, 0) * 9, None),  # no step was done: none was skipped
+        ("".join(STEPS.format(step, step) for step in range(10, 100, 10)), "log_all_steps_skipped"),
+        (CPU_ONLY, None),  # a warning of a package, after which the program goes on
+        (f"{EPOCHS}Terminated\n", "log_asked_to_end"),
+    ],
+)
+def test_what_is_no_failure(text: str, row: str | None, tmp_path: Path) -> None:
+    found, _ = cause(read_text(text, tmp_path))
+    assert found == row

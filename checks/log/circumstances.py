@@ -382,7 +382,7 @@ ROWS = (
          "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"),
     _row("evaluation_finite", r"['\"]eval_loss['\"]: ['\"]?\d", ("{'eval_loss': 0.41, 'eval_runtime': 17.1}",),
          "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"),
-    _row("all_steps_skipped", r"\bstep=(?P<steps>\d{1,9}), skipped=(?P=steps),",
+    _row("all_steps_skipped", r"\bstep=(?P<steps>[1-9]\d{0,8}), skipped=(?P=steps),",
          ("[Rank 0] step=10, skipped=10, lr=[1e-05], mom=[(0.9, 0.99)]",),
          "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/engine.py"),
     _row("some_steps_skipped", r"\bstep=\d{1,9}, skipped=\d{1,9},",

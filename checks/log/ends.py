@@ -187,15 +187,16 @@ ROWS = (
     Row("log_asked_to_end", "secondary", "scheduler", r"got signal: 15\b|"
         r"Received (?:15|Signals\.SIGTERM) death signal|"
         r"Main process received SIGTERM, exiting|\*\*\* SIGTERM received at time=|^Terminated with signal 15$|"
-        r"^\S+: line \d+:\s+\d+ Terminated(?:\s{2,}\S|\s*$)",
+        r"^\S+: line \d+:\s+\d+ Terminated(?:\s{2,}\S|\s*$)|^Terminated$",
         ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 15",
          "W1121 10:00:00.000 4711 api.py:1] Received 15 death signal, shutting down workers",
          "Received Signals.SIGTERM death signal, shutting down workers",
          "[launch.py:328:sigkill_handler] Main process received SIGTERM, exiting",
          "*** SIGTERM received at time=1755416551 on cpu 89 ***",
-         "run.sh: line 9: 4711 Terminated              python train.py"),
-        "the launcher received SIGTERM",
-        "Slurm at the time limit or at preemption, a container that stops, or kill. The ranks themselves were fine.",
+         "run.sh: line 9: 4711 Terminated              python train.py", "Terminated"),
+        "the launcher or the program received SIGTERM",
+        "Slurm at the time limit or at preemption, a container or a machine that stops, or kill. The ranks themselves "
+        "were fine.",
         Fix("Find out what sent it.",
             ("sacct -j JOBID --format=JobID,State,ExitCode", "journalctl --since -1h | tail")),
         _ELASTIC, effect_of="stop", cases=(STOPPED_WHILE_SAVING,)),

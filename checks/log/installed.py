@@ -127,7 +127,7 @@ ROWS = (
         explain=_extension),
     Row("log_bitsandbytes_without_cuda", "root", "library",
         r"CUDA Setup failed despite (?:GPU|CUDA) being available|Configured CUDA binary not found at|"
-        r"compiled without GPU support|has no attribute 'cget_col_row_stats'|requires the latest version of "
+        r"has no attribute 'cget_col_row_stats'|requires the latest version of "
         r"bitsandbytes|libbitsandbytes_cuda\w+\.so|name 'str2optimizer\w+' is not defined"
         r"|not available in CPU-only version of bitsandbytes|Native code method attempted to call: lib\.|"
         r"No compatible \w+ binary found at \S*bitsandbytes",
@@ -135,7 +135,6 @@ ROWS = (
          "AttributeError: 'NoneType' object has no attribute 'cget_col_row_stats'",
          "ImportError: Using `bitsandbytes` 4-bit quantization requires the latest version of bitsandbytes",
          "RuntimeError: Configured CUDA binary not found at /x/bitsandbytes/libbitsandbytes_cuda130.so",
-         "The installed version of bitsandbytes was compiled without GPU support. 8-bit optimizers are unavailable.",
          "NameError: name 'str2optimizer8bit_blockwise' is not defined",
          "RuntimeError: Method 'cgemm_4bit_inference_naive_bf16' not available in CPU-only version of bitsandbytes.",
          "Native code method attempted to call: lib.cquantize_blockwise_fp16_nf4()",
@@ -148,6 +147,14 @@ ROWS = (
              "mgpu doctor --only bitsandbytes_lacks_cuda")),
         "https://huggingface.co/docs/bitsandbytes/main/en/installation",
         cases=(NO_BITSANDBYTES, BNB_SOURCE_TREE, BNB_CUDA_CHOSEN)),
+    Row("log_bitsandbytes_loaded_for_cpu", "root", "library", r"bitsandbytes was compiled without GPU support",
+        ("The installed version of bitsandbytes was compiled without GPU support. 8-bit optimizers are unavailable.",),
+        "bitsandbytes loaded its library for the CPU: 8-bit optimizers and quantization on a GPU do not work",
+        "It warns so when it is imported, also in runs that do not need it: torch sees no GPU, or the package has no "
+        "library for torch's CUDA. Only what uses it fails.",
+        Fix("If the run uses it, upgrade it, and check what it finds.",
+            ("pip install --upgrade bitsandbytes", "python -m bitsandbytes", "mgpu doctor --only pytorch,driver")),
+        "https://huggingface.co/docs/bitsandbytes/main/en/installation", tags=("hint",)),
     Row("log_mpi_wanted", "root", "launcher", r"^\s*ModuleNotFoundError: No module named 'mpi4py'",
         ("ModuleNotFoundError: No module named 'mpi4py'",),
         "DeepSpeed was started without a launcher, so it looks for MPI",

@@ -15,7 +15,9 @@ _FEWEST = 3  # lines of ordinary text
 _FEWEST_WORDS = 4
 _REPORT = re.compile(
     r"\W{0,6}(?:(?:error|failure|exception|problem) (?:while |during |when |in |at )?\w+(?:ing|ion)\b|"
-    r"(?:failed|unable|could not|couldn't|cannot) (?:to )?\w+)[^:]{0,40}:\s",
+    r"(?:failed|unable|could not|couldn't|cannot) (?:to )?\w+)[^:]{0,40}:\s|"
+    # what it goes on without, in its own log and not as an error
+    r"(?:INFO|WARNING|DEBUG):\w+:[\w ]{1,40} (?:is )?(?:not available|unavailable|disabled)\b",
     re.I,
 )
 _NOT_ORDINARY = re.compile(
