@@ -16,7 +16,7 @@ from mgpu.snapshot import UncaughtException
 # fmt: off
 _WORDS = frozenset({
     "For", "Causal", "Model", "Config", "Configuration", "Tokenizer", "Trainer", "Training", "Sequence", "Token",
-    "Classification", "Question", "Answering", "Conditional", "Generation", "Attention", "Auto", "Pre", "Trained",
+    "Classification", "Question", "Answering", "Conditional", "Generation", "Attention", "Auto", "Trained",
     "Pretrained", "Processor", "Masked", "Image", "Vision", "Encoder", "Decoder", "Layer", "Output", "Forward",
     "Parallel", "Distributed", "Sampler", "Data", "Loader", "Dataset", "Scheduler", "Optimizer", "Arguments",
     "Callback", "Language", "Modeling", "Embedding", "Linear", "Norm", "Flash", "Quantization", "Accelerator",
@@ -25,8 +25,8 @@ _WORDS = frozenset({
 })
 # fmt: on
 _PART = re.compile(r"[A-Z][a-z]+")
-_BY_LETTERS = {"".join(sorted(word.lower())): word for word in _WORDS}
-_SHORTEST = 3
+_SHORTEST = 4
+_SHORT = {"Fro": "For"}
 
 
 def explain(module: str, name: str, raised: UncaughtException | None) -> Meaning | None:
@@ -37,17 +37,23 @@ def explain(module: str, name: str, raised: UncaughtException | None) -> Meaning
     where = raised.place if raised.packages[-1:] == ("",) else raised.library or raised.place
     return Meaning(
         f"the name {name} is misspelled: probably {right} is meant ({where or module})",
-        f"{module} has no {name}. The file that imports it was changed by hand, or copied from code with this mistake.",
+        f"{module} has no {name}. The file that imports it was probably changed by hand.",
         (Fix("Correct it in that file.", (shell("grep -rnw --include='*.py' {:name} .", name),)),),
     )
 
 
 def _corrected(name: str) -> str | None:
-    """Return the name with the word corrected in which letters are exchanged; None if there is none."""
-    wrong = [
-        (part[0], word)
-        for part in _PART.finditer(name)
-        if part[0] not in _WORDS and len(part[0]) >= _SHORTEST
-        if (word := _BY_LETTERS.get("".join(sorted(part[0].lower())))) and part[0][0] == word[0]
-    ]
+    """Return the name with the word corrected in which two letters are exchanged; None if there is none."""
+    wrong = [(part[0], word) for part in _PART.finditer(name) if (word := _meant(part[0]))]
     return name.replace(*wrong[0], 1) if len(wrong) == 1 else None
+
+
+def _meant(part: str) -> str | None:
+    """Return the word that a part of a name is, but for two neighboring letters after its first."""
+    if part in _WORDS or len(part) < _SHORTEST:
+        return _SHORT.get(part)
+    for at in range(1, len(part) - 1):
+        swapped = f"{part[:at]}{part[at + 1]}{part[at]}{part[at + 2 :]}"
+        if swapped in _WORDS:
+            return swapped
+    return None

@@ -285,14 +285,16 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
     package = module.partition(".")[0]
     if compiled := not_compiled.explain(package, name):
         return compiled
-    if meant := other_names.explain_dtype(module, name) or misspelled.explain(module, name, raised):
-        return meant
+    if dtype := other_names.explain_dtype(module, name):
+        return dtype
     if hidden := shadowed.explain_shadowed(module, name, raised):
         return hidden
     if lazy := mistakes.explain_lazy_import(module, name):
         return lazy
     if known := skew.find_name(module, name):
         return _in_table(known, f"{module}.{name}", _caller(raised, known.package))
+    if typed := misspelled.explain(module, name, raised):
+        return typed
     own = calls.explain_own_module(f"{module} has no {name}", package, raised)
     return own or _unknown(f"{module} has no {name}", package, _caller(raised, package), raised)
 

@@ -72,7 +72,7 @@ def test_the_steps_of_an_epoch_show_that_the_run_went_on(line: str, tmp_path: Pa
 
 
 def test_text_after_an_error_that_the_program_reported_shows_that_it_went_on(tmp_path: Path) -> None:
-    log = read_text(f"reading\n{NOT_LOADED}{ANSWERS}", tmp_path)
+    log = read_text(f"reading\n{NOT_LOADED}{ANSWERS * 4}", tmp_path)
     assert root_cause.find_cause(log, None).first is None and log.seen[0].survived
 
 

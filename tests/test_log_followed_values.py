@@ -189,3 +189,14 @@ def test_frames_of_a_notebook_in_vs_code(tmp_path: Path) -> None:
     path.write_text(OF_VSCODE, "utf-8")
     (one,) = read.read_logs([path]).raised
     assert (one.place, one.own_code) == ("Net.ipynb Cell 9:2", "out = model(batch, 1, 2)")
+
+
+def test_what_is_underlined_shows_no_secret(tmp_path: Path) -> None:
+    """A part of a line has no name that shows it to be one."""
+    frame = (
+        f'  File "{SCRIPT}", line 3, in main\n    secret_key = "hunter2topsecret".foo(3)\n                 {"^" * 22}\n'
+    )
+    text = f"Traceback (most recent call last):\n{frame}AttributeError: 'str' object has no attribute 'foo'\n"
+    found = explained(tmp_path, text)
+    assert "hunter2" not in "".join(found)
+    assert "hunter2" not in repr(read.read_logs([tmp_path / "run.log"]).raised)

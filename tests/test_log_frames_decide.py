@@ -59,6 +59,10 @@ LEAF = (
         ([(NETS, "__init__", "self.defautlts.update(base.defaults)")],
          "AttributeError: 'SAM' object has no attribute 'defautlts'\n",
          "SAM has no attribute defautlts, which nets.py:7 in __init__ reads: probably defaults is meant"),
+        ([(NETS, "sample", "decoded = self.vae.decode(z)")],
+         "AttributeError: 'MyVAE' object has no attribute 'decode'\n", "MyVAE has no attribute decode, which nets"),
+        ([("sglang/quant.py", "load", "from torchao.quantization import PerRow")],
+         "ImportError: cannot import name 'PerRow' from 'torchao.quantization' (x.py)\n", "the installed sglang and"),
         ([(NETS, "__init__", "self.defaults.update(base.options)")],
          "AttributeError: 'SAM' object has no attribute 'defaults'\n",
          "SAM has no attribute defaults, which nets.py:7 in __init__ reads"),
@@ -122,6 +126,7 @@ TIMEOUT = (
 IN_PLACE = (
     "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: "
 )
+DDP = "INFO: Reducer buckets have been rebuilt in this iteration.\n"
 LOST_OPTION = "run.sh: line 45: --disable_tqdm: command not found\n"
 BUSY = "Worker[rank=5]: model_to_cpu/move_{done} after {seconds}.03s ...\n"
 
@@ -130,6 +135,8 @@ BUSY = "Worker[rank=5]: model_to_cpu/move_{done} after {seconds}.03s ...\n"
     ("text", "title"),
     [
         (OOM, "NCCL could not allocate memory that two GPUs share: probably the limits of WSL2"),
+        (f"{IN_PLACE}[torch.LongTensor [1, 20]] is at version 4; expected version 3 instead.\n",
+         "a tensor that the backward pass needs was modified"),
         (OOM.replace("DESKTOP-356K2N7", "gpu7"), "NCCL could not allocate its buffers: a GPU's memory is full"),
         # What the shell says after the program had failed is about the next command.
         (TIMEOUT.format(rank=0) + TIMEOUT.format(rank=1) + LOST_OPTION, "the first exchange never worked"),
@@ -142,7 +149,7 @@ BUSY = "Worker[rank=5]: model_to_cpu/move_{done} after {seconds}.03s ...\n"
          + NO_KERNEL, "the installed torch has no kernels for this GPU: Tesla P100-PCIE-16GB (sm_60)"),
         (f"{IN_PLACE}[torch.cuda.FloatTensor [1, 7, 20]], which is output 0 of torch::autograd::CopySlices, is at "
          "version 7; expected version 0 instead.\n", "a tensor was written piece by piece (x[:, i] = ...)"),
-        (f"{IN_PLACE}[torch.cuda.LongTensor [1, 512]] is at version 4; expected version 3 instead.\n",
+        (f"{DDP}{IN_PLACE}[torch.cuda.LongTensor [1, 512]] is at version 4; expected version 3 instead.\n",
          "the model was probably called twice before backward"),
         ("train.py: error: argument --fp8: ignored explicit argument 'false'\n",
          "--fp8 is a switch that takes no value, and it got one: 'false'"),

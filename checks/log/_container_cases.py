@@ -26,8 +26,9 @@ def _after_an_exception(log: Log, raised: UncaughtException | None) -> bool:
 
 
 # fmt: off
-_PRINT_PATH = Fix("Print the path before that command, and let the script stop at a variable that is not set.",
-                  ("set -eu  # at the start of the job script", "echo \"image: $IMAGE\"; ls -l \"$IMAGE\""))
+_PRINT_PATH = Fix("Let the script stop where a command fails, and at a path without an image.",
+                  ("set -e  # at the start of the job script",
+                   "test -f \"$IMAGE\"  # stops there, and the path is in the script"))
 _NOT_OPENED = (
     "FATAL:   While checking container encryption: could not open image /work/ada/{name}: failed to retrieve path for "
     "/work/ada/{name}: lstat /work/ada/{name}: no such file or directory\n"

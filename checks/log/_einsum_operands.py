@@ -65,13 +65,15 @@ def _operand(raised: UncaughtException | None, number: int) -> _Operand:
         if made is None or not made.args or any(isinstance(arg, ast.Starred) for arg in made.args):
             continue
         first = made.args[0]
+        if not isinstance(first, ast.Constant | ast.Name) or isinstance(made.args[-1], ast.Constant):
+            continue  # einops has the pattern last; torch's other form has lists of numbers
         equation = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
         operands = made.args[1:]
         if len(operands) == 1 and isinstance(operands[0], ast.List | ast.Tuple):
             operands = operands[0].elts
         parts = equation.partition("->")[0].replace(" ", "").split(",")
         name = ast.unparse(operands[number]) if number < len(operands) else ""
-        letters = parts[number] if len(parts) > 1 or number < len(parts) == 1 else ""
+        letters = parts[number] if number < len(parts) else ""
         return _Operand(name if len(name) <= _LONGEST else "", letters, equation, number, call.place)
     return _Operand("", "", "", number, (raised.place if raised else None) or "")
 

@@ -52,13 +52,15 @@ _PADDING = "https://huggingface.co/docs/transformers/pad_truncation"
 
 def _padded_with(value: str) -> Case:
     """Return the case of a padding value among the ids, which is for labels."""
+    by_torch = "torch's losses leave out labels of -100." if value == "-100" else ""
+    ignored = by_torch or f"Some scripts mark labels that a loss leaves out with {value} (ignore_index)."
     return Case(
         every(either(OF_EMBEDDING, _IN_ENCODER), printed(rf"(?<![\d-]){value}(?![\d.])")),
         f"probably the padding value {value} is passed as a token id: a tensor that the program printed near it has "
         f"{value} ({{the_place}})",
-        'The line is "{the_line}". An embedding has rows for ids from 0 on. Losses ignore '
-        f"{value}, so it is the padding of labels: the dataset or the collate function pads ids and labels in the same "
-        "way, or the labels are passed as ids.",
+        'The line is "{the_line}". An embedding has rows for ids from 0 on. '
+        f"{ignored} Probably the dataset or the collate function pads ids and labels in the same way, or the labels "
+        "are passed as ids.",
         (Fix("Pad ids with a token of the model, and only labels with a negative value.",
              ("torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id)",
               python("torch.nn.CrossEntropyLoss(ignore_index=-{:number})", value.removeprefix("-")))),
@@ -80,7 +82,7 @@ TEXTS_NOT_CUT = Case(
     "probably a text is longer than the model's positions: the tokenizer does not cut it (`max_length` is ignored)",
     "The tokenizer warned that it ignores `max_length`: with padding=True and without truncation=True, texts keep "
     "their length. A position after the last row of the position embedding is an index out of range (RoBERTa and XLM-R "
-    "have 514 rows for 512 tokens). It failed in the encoder, before the loss: class labels are not the reason.",
+    "have 514 rows for 512 tokens). It failed in the encoder, before the loss.",
     (_CUT, _BATCH),
     "UserWarning: `max_length` is ignored when `padding`=`True` and there is no truncation strategy. To pad to max "
     "length, use `padding='max_length'`.\n" + _ENCODING, _PADDING)
@@ -89,9 +91,10 @@ BEFORE_LOSS = Case(
     "an assertion on the GPU failed in the encoder, before the loss: probably a token id, a position or a token type "
     "has no row in its embedding",
     "Kernels run asynchronously, and a later call reports the failure. That call is in the encoder, right after its "
-    "embeddings, and class labels come only in the loss: they are not the reason. A text that is not cut has positions "
-    "beyond the table (RoBERTa and XLM-R have 514 rows for 512 tokens), another model's tokenizer or added tokens have "
-    "larger ids, and a tokenizer's token type 1 has no row if type_vocab_size is 1.",
+    "embeddings, and class labels come only in the loss: unless a step before failed there, they are not the reason. "
+    "A text that is not cut has positions beyond the table (RoBERTa and XLM-R have 514 rows for 512 tokens), another "
+    "model's tokenizer or added tokens have larger ids, and a tokenizer's token type 1 has no row if type_vocab_size "
+    "is 1.",
     (_BATCH, _CUT,
      Fix("If they fit, find the embedding.", ("CUDA_LAUNCH_BLOCKING=1 python train.py",))),
     _ENCODING, "https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution")

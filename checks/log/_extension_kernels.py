@@ -24,6 +24,21 @@ _BUILT = frozenset({
 })
 # fmt: on
 _WHEELS = frozenset({"bitsandbytes", "xformers", "fbgemm_gpu", "dgl"})  # which few people compile
+# How to compile it, where a variable selects the GPU. PyPI has prebuilt wheels of the others, which pip would take
+# again, or something else of that name: they are built from their source.
+_FROM_PYPI = {
+    "flash_attn": "FLASH_ATTENTION_FORCE_BUILD=TRUE FLASH_ATTN_CUDA_ARCHS=90 pip install --no-build-isolation "
+    "--no-cache-dir --force-reinstall --no-deps flash-attn",
+    "mamba_ssm": "MAMBA_FORCE_BUILD=TRUE TORCH_CUDA_ARCH_LIST=9.0 pip install --no-build-isolation --no-cache-dir "
+    "--force-reinstall --no-deps mamba-ssm",
+    "causal_conv1d": "CAUSAL_CONV1D_FORCE_BUILD=TRUE TORCH_CUDA_ARCH_LIST=9.0 pip install --no-build-isolation "
+    "--no-cache-dir --force-reinstall --no-deps causal-conv1d",
+    "apex": "git clone https://github.com/NVIDIA/apex && cd apex && TORCH_CUDA_ARCH_LIST=9.0 APEX_CPP_EXT=1 "
+    "APEX_CUDA_EXT=1 pip install -v --no-build-isolation .",
+    "mmcv": "git clone https://github.com/open-mmlab/mmcv && cd mmcv && TORCH_CUDA_ARCH_LIST=9.0 MMCV_WITH_OPS=1 "
+    "pip install -v --no-build-isolation .",
+}
+_FROM_SOURCE = "TORCH_CUDA_ARCH_LIST=9.0 pip install -v --no-build-isolation --no-deps .  # in its source folder"
 _OPERATION = re.compile(r"/ops/(?P<name>\w+)\.py in ")
 
 
@@ -43,12 +58,9 @@ def extension_without_kernels(groups: Mapping[str, str], raised: UncaughtExcepti
         )
     else:
         remedy = Fix(
-            f"Build {dist} again for this GPU: the number is its compute capability, such as 9.0 for H100, H200 and "
-            "H800, 12.0 for an RTX 50.",
-            (
-                "export TORCH_CUDA_ARCH_LIST=9.0",
-                shell("pip install --no-build-isolation --no-cache-dir --force-reinstall --no-deps {:package}", dist),
-            ),
+            f"Build {dist} again for this GPU: 9.0 is the compute capability of H100, H200 and H800; an RTX 50 has "
+            "12.0.",
+            (_FROM_PYPI.get(package, _FROM_SOURCE),),
         )
     return Meaning(
         f"the compiled code of {dist}{what} has no kernels for this GPU",

@@ -140,7 +140,8 @@ def underlined(one: UncaughtException) -> tuple[str, ...]:
     """Return the parts of the deepest line that Python underlines; empty if its line is not the one that failed."""
     if not one.calls or not one.code or not (one.calls[-1].code or "").startswith(one.code):
         return ()
-    return one.calls[-1].marked
+    marked = one.calls[-1].marked
+    return () if any(part.lstrip().startswith(("'", '"')) for part in marked) else marked  # a literal has no name
 
 
 def subscript(one: UncaughtException) -> tuple[str, str] | None:

@@ -43,18 +43,21 @@ CHANGED_IN_PLACE = (
               "step.", ("d_loss = criterion(discriminator(fake.detach()), zeros)",))),
          _MESSAGE.format(size="128, 1", made=", which is output 0 of AsStridedBackward0,", there=2, wanted=1),
          "https://github.com/pytorch/pytorch/issues/39141"),
-    Case(said(r"LongTensor \[1, \d+\]\] is at version"),
+    Case(every(either(shown("ddp"), several_ranks, within(r"torch/nn/parallel/distributed\.py in "),
+                      within(r"accelerate/accelerator\.py in backward")),
+               said(r"cuda\.LongTensor \[1, \d+\]\] is at version")),
          "the model was probably called twice before backward, and DDP overwrote one of its buffers in between",
-         "A tensor of whole numbers with one row is a buffer of the model: position ids or token type ids, which an "
-         "embedding needs for its backward pass. DDP copies rank 0's buffers to all ranks before each forward pass. "
-         "With two passes in one step (query and document, anchor and negative, teacher and student), the second copy "
-         "changes what the first pass has saved.",
-         (Fix("Do not broadcast buffers: these never change.",
+         "A tensor of whole numbers with one row is probably a buffer of the model: position ids or token type ids, "
+         "which an embedding needs for its backward pass. DDP copies rank 0's buffers to all ranks before each "
+         "forward pass. With two passes in one step (query and document, anchor and negative, teacher and student), "
+         "the second copy changes what the first pass has saved.",
+         (Fix("Call the model once, with both parts as one batch.", ("out = model(torch.cat([query, document]))",)),
+          Fix("Or do not broadcast buffers, if the model has none that change, such as those of BatchNorm.",
               ("TrainingArguments(ddp_broadcast_buffers=False)",
                "DistributedDataParallel(model, broadcast_buffers=False)",
-               "DistributedDataParallelKwargs(broadcast_buffers=False)  # with accelerate")),
-          Fix("Or call the model once, with both parts as one batch.", ("out = model(torch.cat([query, document]))",))),
-         _MESSAGE.format(size="1, 512", made="", there=4, wanted=3).replace("FloatTensor", "LongTensor"),
+               "DistributedDataParallelKwargs(broadcast_buffers=False)  # with accelerate"))),
+         "INFO: Reducer buckets have been rebuilt in this iteration.\n"
+         + _MESSAGE.format(size="1, 512", made="", there=4, wanted=3).replace("FloatTensor", "LongTensor"),
          "https://github.com/pytorch/pytorch/issues/22095"),
     Case(every(either(shown("ddp"), several_ranks, within(r"torch/nn/parallel/distributed\.py in ")),
                never(said(_OF_ACTIVATION))),

@@ -66,6 +66,11 @@ def _why(given: str, own: str) -> str:
             "numpy computes in fp64, and torch.from_numpy() and torch.tensor(array) keep that; constants and schedules "
             "made with numpy turn what they are multiplied with into fp64, too. Layers do not convert their input."
         )
+    if own == "fp64":
+        return (
+            "The weights are in fp64 after model.double(), torch.set_default_dtype(torch.float64), or because they "
+            "were made from an array of numpy. GPUs compute many times slower in it."
+        )
     if own in _SHORT and given == "fp32":
         return (
             f"The weights were loaded or converted to {own}. Images, embeddings and what comes out of a norm or a loss "
@@ -80,6 +85,8 @@ def _why(given: str, own: str) -> str:
 
 
 def _beside(given: str, own: str) -> Fix:
+    if own == "fp64":
+        return Fix("Or convert the model, unless it has to compute in fp64.", ("model = model.float()",))
     if given == "fp64":
         return Fix("Or make the data in 32 bits.", ("array = array.astype('float32')", "torch.from_numpy(a).float()"))
     if given in _SHORT and own == "fp32":

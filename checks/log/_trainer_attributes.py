@@ -29,7 +29,10 @@ def gone_from_trainer(one: UncaughtException) -> Meaning | None:
         (
             Fix(
                 "Call the current method, and keep only what differs.",
-                ("loss = super().training_step(model, inputs)", "self.accelerator.backward(loss)"),
+                (
+                    "def training_step(self, model, inputs, num_items_in_batch=None):",
+                    "    loss = super().training_step(model, inputs, num_items_in_batch)  # with its backward pass",
+                ),
             ),
             Fix(
                 "Or install the release that the method was copied from, in an environment of its own.",

@@ -10,7 +10,6 @@ import re
 from typing import NamedTuple
 
 from mgpu.check import Fix
-from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
@@ -100,17 +99,21 @@ def _of_loss(on_cpu: str, on_gpu: str, where: str) -> Meaning:
     """Explain labels, class weights or a state that stayed on the CPU."""
     made = {
         _LABELS: "The labels of the batch were not moved to the rank's GPU with the inputs.",
-        "predictions": "The predictions were moved to the CPU (.cpu(), a gather), and the labels were not.",
+        "predictions": "The model is on the CPU, or its predictions were moved there (.cpu(), a gather), and the "
+        "labels were not.",
         "class weights": "The weights of the classes are a tensor that the script makes itself: it stays on the CPU.",
         "hidden state": "The first state of the network is made in the script, and stays on the CPU.",
     }
     right = {
+        "predictions": "model.to(labels.device)",
+        _INPUT: "x = x.to(h0.device)",
         _LABELS: "labels = labels.to(logits.device)",
         "class weights": "criterion = nn.CrossEntropyLoss(weight=weight.to(accelerator.device))",
         "hidden state": "h0 = torch.zeros(layers, x.size(0), hidden, device=x.device)",
     }
+    verb = "is" if on_cpu in (_INPUT, "hidden state") else "are"
     return Meaning(
-        f"the {on_cpu} are on the CPU, and the {on_gpu} on the GPU{where}".replace("state are", "state is"),
+        f"the {on_cpu} {verb} on the CPU, and the {on_gpu} on the GPU{where}",
         made.get(on_cpu, "One of the two was not moved to the rank's GPU."),
-        (Fix("Move them to the same device.", (right.get(on_cpu) or python("x = x.to({:dotted})", "device"),)),),
+        (Fix("Move them to the same device.", (right.get(on_cpu, "x = x.to(y.device)"),)),),
     )

@@ -37,21 +37,35 @@ _ARGUMENT = r"error: argument (?P<option>(?!--num_processes)[^:\s]+): "
 
 _VALUE = re.compile(r"invalid \S+ value: (?P<quote>['\"])(?P<value>.*)(?P=quote)$")
 
+_IGNORED = re.compile(r"ignored explicit argument (?P<quote>['\"])(?P<value>.*)(?P=quote)$")
+_SHORT_OPTION = re.compile(r"(?:^|/)-(?P<letter>[A-Za-z])(?:/|$)")
+_TRUTHS = frozenset({"true", "false", "0", "1", "yes", "no", "none", "on", "off"})
+
 
 def _switch(option: str, value: str) -> Meaning:
     """Explain an option without a value that got one."""
+    short = _SHORT_OPTION.search(option)
+    if short and value.lower() not in _TRUTHS:
+        typed = f"-{short['letter']}{value}"
+        return Meaning(
+            f"{typed} was probably typed with one dash: the parser takes its first letter for {option}",
+            "Options with more than one letter need two dashes. With one, argparse reads the first letter as an option "
+            "of its own, and the rest as its value.",
+            (Fix("Write two dashes.", (shell("grep -rn -e {} .", typed),)),),
+        )
+    long = option.rpartition("/")[2]
     return Meaning(
-        f"{option} is a switch that takes no value, and it got one: {value}",
+        f"{option} is a switch that takes no value, and it got one: '{value}'",
         "The script defines it with action='store_true': it is on if it is given, and off if not. Sweeps of W&B, "
         "launchers and YAML files pass every parameter as --name=value.",
         (
             Fix(
                 "Leave it out for false, and give it without a value for true.",
-                (shell("grep -rn -e {} .", option),),
+                (shell("grep -rn -e {} .", long),),
             ),
             Fix(
                 "In a sweep of W&B, let the agent pass switches that way.",
-                ("command: [${env}, python, ${program}, ${args_no_boolean_flags}]",),
+                ("- ${args_no_boolean_flags}  # under command:, in place of - ${args}",),
             ),
             Fix(
                 "Or let the script accept --name and --no-name.",
@@ -76,8 +90,8 @@ def _argument(groups: Mapping[str, str], _: UncaughtException | None) -> Meaning
                 Fix("Print the line before it runs.", ("set -x",)),
             ),
         )
-    if what.startswith("ignored explicit argument"):
-        return _switch(option, what.rpartition(" ")[2])
+    if given := _IGNORED.match(what):
+        return _switch(option, given["value"])
     names = {part.lstrip("-").replace("-", "_") for part in option.split("/")}
     if value and (value.lstrip("-").replace("-", "_") in names or "$" in value or "{" in value):
         return Meaning(

@@ -47,6 +47,8 @@ def _error_file(log: Log) -> _ErrorFile | None:
 
 
 def _read_it(path: str) -> Fix:
+    if path == "/dev/null":
+        return Fix("The job discards its errors: give them a file, and run it again.", ("#SBATCH --error=%x-%j.err",))
     if not _PLACEHOLDER.search(path):
         commands = (shell("tail -n 50 {:path}", path), shell("mgpu doctor --log {:path}", path))
         return Fix("Read that file, on the machine of the job.", commands)

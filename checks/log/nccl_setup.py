@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from ._circumstances import passed, shown
+from ._circumstances import every, never, passed, reported, shown
 
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -136,7 +136,7 @@ ROWS = (
          Fix("If the GPUs are empty, host memory is meant (cuMem on a NUMA node).",
              ("export NCCL_CUMEM_HOST_ENABLE=0",))),
         "https://github.com/pytorch/pytorch/issues/152302", because_of=("log_nccl_host_memory_path",),
-        cases=(Case(shown("wsl"),
+        cases=(Case(every(shown("wsl"), never(reported(r"Tried to allocate"))),
                     "NCCL could not allocate memory that two GPUs share: probably the limits of WSL2, not a full GPU",
                     "The machine is Windows with WSL2, which has no direct access between GPUs and little memory that "
                     "GPU and host can share. NCCL reports that as 'out of memory', also if the GPUs are empty.",

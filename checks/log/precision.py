@@ -65,8 +65,8 @@ _IN_BACKWARD = Case(
 ROWS = (
     Row("computes_in_fp32", "context", "script",
         r"(?i:compute[_ ]d?type|mixed[_ ]precision|\btraining precision)['\"]?\s?[:=]\s?['\"]?"
-        r"(?:torch\.)?(?:float32|fp32|no)\b|\b[Nn]ot supported, using fp32\b",
-        ("COMPUTE_DTYPE: torch.float32 (auto-detected)", "mixed_precision: no", "mixed precision: fp32"), "", "",
+        r"(?:torch\.)?(?:float32|fp32)\b|\b[Nn]ot supported, using fp32\b",
+        ("COMPUTE_DTYPE: torch.float32 (auto-detected)", "mixed precision: fp32"), "", "",
         Fix("No action needed.", ()), _AMP),
     Row("log_fp16_gradients_unscaled", "root", "script", r"Attempting to unscale FP16 gradients",
         ("ValueError: Attempting to unscale FP16 gradients.",),

@@ -49,7 +49,7 @@ _GRADIENT_RESHAPED = Case(
 
 ROWS = (
     Row("log_image_format_unknown", "root", "script",
-        r"unknown file extension: (?P<extension>\.?[\w-]*)",
+        r"\bunknown file extension: (?P<extension>\.(?:tmp|temp|part|partial|bak|incomplete|lock)\w*)\s*$",
         ("ValueError: unknown file extension: .tmp",),
         "Pillow cannot save an image: the ending of its name ({extension}) is not that of an image format",
         "image.save(path) takes the format from the ending of the name. A temporary name (.tmp, .part), or a name "

@@ -160,9 +160,18 @@ def _demote_later_stops(found: Sequence[Cause]) -> list[Cause]:
 
 def _demote_next_commands(found: Sequence[Cause]) -> list[Cause]:
     """What the shell says after the program had failed is not why it failed: the script went on."""
-    first = min((_line(one) for one in found if one.of_log and one.role in ("root", "secondary")), default=0)
+    first: dict[str, int] = {}
+    for one in found:
+        place = one.outcome.problem.place if one.outcome.problem else None
+        if place and place.line and one.of_log and one.role in ("root", "secondary"):
+            first[place.file] = min(place.line, first.get(place.file, place.line))
+
+    def is_later(one: Cause) -> bool:
+        place = one.outcome.problem.place if one.outcome.problem else None
+        return place is not None and first.get(place.file, _line(one)) < _line(one)
+
     return [
-        replace(one, role="wrapper") if "next_command" in one.outcome.check.tags and first < _line(one) else one
+        replace(one, role="wrapper") if "next_command" in one.outcome.check.tags and is_later(one) else one
         for one in found
     ]
 

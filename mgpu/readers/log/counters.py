@@ -118,7 +118,7 @@ _WRONG = re.compile(r"\b(?:error|fatal|failed|failure|exception|abort(?:ed|ing)?
 _VALUE = re.compile(r"(?<![\w./])\d+\.\d+|\d\.?\d*e[-+]\d+", re.I)
 _SUMMARY = re.compile(r"\b(?:val|valid|validation|eval|evaluation|test|average|avg|mean|mAP|acc@1)\b|mAP", re.I)
 # How many steps and epochs the run was configured for.
-_ANNOUNCED = re.compile(
+ANNOUNCED = re.compile(
     r"(?:\b|_)(?:max|total|num|number of|n)[_ -](?:train(?:ing)?[_ -])?(?:optimization[_ -])?"
     r"(?P<unit>steps|iters?|iterations|updates|(?:train[_ -])?epochs)['\"]?"
     r"\s{0,12}[:=\s]\s{0,12}['\"]?(?P<number>\d{1,9})\b(?!\.\d)|"
@@ -156,7 +156,7 @@ class Announced:
         """Process a line that can state how long the run will be."""
         if text.isascii() and not _CAN_ANNOUNCE.search(text.lower()):
             return
-        for found in _ANNOUNCED.finditer(text[:_ANNOUNCED_CHARS]):
+        for found in ANNOUNCED.finditer(text[:_ANNOUNCED_CHARS]):
             number = int(found["number"] or found["other"] or found["for"])
             unit = found["unit"] or found["epochs"] or found["of"] or "iters"
             (self.epochs if "epoch" in unit.lower() else self.steps).add(number)
@@ -235,32 +235,30 @@ def unnamed_total(text: str) -> float | None:
     return float(found["of"])
 
 
-def last_lines(tail: str) -> list[str]:
-    """Return the last lines of a log's tail that are not empty, without prefixes."""
-    lines = [line for line in tail.replace("\r", "\n").split("\n") if line.strip()][-_TAIL_LINES:]
-    return [parse_line(raw).text for raw in lines]
+def last_step(tail: str, announced: Announced) -> tuple[bool | None, str]:
+    """Whether the last line of a log's tail that counts steps shows that the training reached its last one.
 
-
-def last_step(tail: str, announced: Announced) -> str | None:
-    """Return the last line of a log's tail that counts steps, if it shows that the training reached its last one."""
-    whole = last_lines(tail)
+    With that line. None: the tail does not show how far the training is.
+    """
+    raw = [line for line in tail.replace("\r", "\n").split("\n") if line.strip()][-_TAIL_LINES:]
+    whole = [parse_line(line).text for line in raw]
     texts = [text[:SEARCHED] for text in whole]
     if texts and _ANNOUNCES.match(texts[-1]):
-        return None
+        return False, ""
     later = _Later()
     for place in range(len(texts) - 1, -1, -1):
         text = texts[place]
         done = _state(text, announced, later, texts[:place])
         if done is not None:
-            return whole[place] if done else None
+            return done, whole[place]
         if _EXITED.search(whole[place]):
             later.exited = True
         elif later.exited and _RESULT.search(text):
-            return whole[place]
+            return True, whole[place]
         later.exited &= not _WRONG.search(text)
         later.results |= bool(_RESULT.search(text))
         later.works |= bool(_NEXT_ROUND.search(text))
-    return None
+    return None, ""
 
 
 @dataclass
@@ -289,19 +287,19 @@ def _state(text: str, announced: Announced, later: _Later, before: Iterable[str]
     epoch = _OF_EPOCH.search(text)
     if epoch and epoch["at"]:
         complete = epoch["at"] == epoch["of"]
-        if complete and _EVALUATES.match(epoch["kind"] or ""):
+        if complete and _EVALUATES.match(epoch["kind"] or "") and not _is_last(epoch, announced):
             later.evaluated = int(epoch["epoch"])
             return None
         if later.evaluated == int(epoch["epoch"]) and _only_this_epoch_left(text, int(epoch["of"]) - int(epoch["at"])):
             return True
-        return complete and int(epoch["epoch"]) == max(announced.epochs, default=-1) and not later.steps
+        return complete and _is_last(epoch, announced) and not later.steps
     found = [one for one in _COUNTER.finditer(text) if not _PREPARES.search(one["name"])]
     totals = [one for one in found if one["of"]]
     if totals:
         return _of_totals(text, totals, len(found) > len(totals), announced, later, before)
     if epoch and int(epoch["epoch"]) == max(announced.epochs, default=-1) and not later.steps:
         return bool(_SUMMARY.search(text) and _VALUE.search(text)) or None
-    if _ANNOUNCED.search(text):
+    if ANNOUNCED.search(text):
         return None
     steps = [one for one in found if not re.search("epoch|batch", one["name"], re.I)]
     if steps and announced.steps and any(_advanced(one, before) for one in steps):
@@ -310,12 +308,16 @@ def _state(text: str, announced: Announced, later: _Later, before: Iterable[str]
     return None
 
 
+def _is_last(epoch: re.Match[str], announced: Announced) -> bool:
+    return int(epoch["epoch"]) == max(announced.epochs, default=-1)
+
+
 def _only_this_epoch_left(text: str, steps: int) -> bool:
-    """Whether the time that is left is that of this epoch's last steps, to the second."""
+    """Whether the time that is left is that of this epoch's last steps. It is computed from the mean of all steps."""
     left = _LEFT.search(text)
     if left is None:
         return False
-    return int(left["h"]) * 3600 + int(left["m"]) * 60 + int(left["s"]) <= steps * float(left["step"])
+    return int(left["h"]) * 3600 + int(left["m"]) * 60 + int(left["s"]) <= 1.5 * steps * float(left["step"])
 
 
 def _advanced(step: re.Match[str], before: Iterable[str]) -> bool:
@@ -356,7 +358,9 @@ def _of_totals(
     if not epochs:
         index = _INDEX.search(text)
         return not index or int(index[1]) == max(announced.epochs, default=-1)
-    if later.inner or later.ended == float(epochs[0]["at"]):
+    if later.inner or (
+        later.ended == float(epochs[0]["at"]) and not others and text.lstrip("= #*-").startswith("Epoch")
+    ):
         return True
     if others or later.steps:
         return False

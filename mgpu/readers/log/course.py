@@ -49,9 +49,9 @@ _END = re.compile(
     r"\bcompleted without errors?\b|"
     r"\bconclu\w{2,4} com sucesso\b|\bcompletad[oa] con .{1,2}xito\b|\berfolgreich (?:abgeschlossen|beendet)\b|"
     r"\btermin\w+ avec succ|"
-    r"\b(?:saved|wrote|uploaded|pushed) (?:the )?(?:final|trained|merged) (?:model|checkpoint|weights|adapter|metrics|"
-    r"results)|\bfinished (?:all )?\d+ (?:runs|epochs|trials|folds|experiments|seeds)\b|"
-    r"\bsaving final epoch checkpoint\b",
+    r"\b(?:saved|wrote|uploaded|pushed) (?:the )?(?:final|trained|merged) (?:model|checkpoint|weights|adapter)|"
+    r"\b(?:saved|wrote) (?:the )?final (?:metrics|results)\b(?!.*\b(?:fold|epoch|step|trial|task)\b)|"
+    r"\bfinished all \d+ (?:runs|epochs|trials|folds|experiments|seeds)\b",
     re.I,
 )
 # With the date and level of Python's logging: of the program itself, never of a batch script.
@@ -131,6 +131,7 @@ class Event:
     last: int | None = None  # of an end: how many lines from the log's last one it can be
     sure: bool = False  # of an end: not what a batch script writes after a failure, too
     by_wrapper: bool = False  # of an end: what ran the command wrote it, which can be a script that ignored a failure
+    weak: bool = False  # of an end: what a program writes at its end, which says nothing about errors before it
     of_setup: bool = False  # of an end: of what prepares a run, so only the end of a log with nothing after it
 
 
@@ -189,10 +190,11 @@ class Course:
         self.lines = lines
         self.then_text = printed_after.line_before(tail, lines)
         known = any(end.sure and not end.of_setup and lines - end.line < _LAST_LINES for end in self.ends)
-        if not known and (step := last_step(tail, self.announced)):
+        done, step = (None, "") if known else last_step(tail, self.announced)
+        if done:
             self.ends.append(Event(lines, shown_text(step), sure=True))
-        elif not known and (result := last_results.at_end(tail)):
-            self.ends.append(Event(lines, shown_text(result)))
+        elif not known and done is None and (result := last_results.at_end(tail)):
+            self.ends.append(Event(lines, shown_text(result), weak=True))
         self.ends = [end for end in self.ends if end.last is None or lines - end.line < end.last]
 
     def scan(self, shapes: Sequence[bytes], lines: Sequence[bytes], numbers: Sequence[int]) -> None:

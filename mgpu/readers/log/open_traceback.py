@@ -20,6 +20,7 @@ from mgpu.readers.log.traceback_frames import (
     QUOTED_FILE,
     place_of,
 )
+from mgpu.secrets_masking import masked
 from mgpu.snapshot import CutTraceback, TracedCall
 
 _PACKAGES = 8  # of the innermost frames
@@ -30,6 +31,7 @@ _LAUNCHER = re.compile("|".join(frame for known in OTHERS for frame in known.fra
 # Where a traceback of torchrun is cut if none of its later frames is in the log.
 _OF_LAUNCHERS = re.compile(r"^torch/distributed/elastic/multiprocessing/errors/__init__\.py")
 _LONGEST_CODE = 400  # characters of a statement in several lines
+_LONGEST_LINE = 2000  # characters of a line of code that are kept
 _MARKS = re.compile(r"(?P<left>~*)(?P<middle>\^+)(?P<right>~*)$|(?P<all>~+)$")
 _shown = lru_cache(maxsize=1024)(shown_text)  # several ranks print the same frames
 
@@ -116,9 +118,9 @@ class OpenTraceback:
     def add_code(self, text: str, line: str) -> None:
         """Add a line of the latest frame's source code; `line`: with its indent."""
         if not self.code:
-            self.code, self.first_line = text, line
+            self.code, self.first_line = text, line[:_LONGEST_CODE]
             if self.in_call:
-                self.calls = (*self.calls[:-1], replace(self.calls[-1], code=text))
+                self.calls = (*self.calls[:-1], replace(self.calls[-1], code=text[:_LONGEST_LINE]))
         elif text.strip("~^ "):  # Python underlines the part that failed
             self.code = f"{self.code}{'' if self.code.endswith('(') or text.startswith(')') else ' '}{text}"
         if self.in_own:
@@ -134,11 +136,14 @@ class OpenTraceback:
             for mark in filter(None, marks.group("left", "middle", "right", "all")):
                 parts.append(self.first_line[at : at + len(mark)])
                 at += len(mark)
-            if all(map(str.strip, parts)):
+            if all(map(str.strip, parts)) and masked(self.first_line) == self.first_line:  # a part hides less
                 self.calls = (*self.calls[:-1], replace(self.calls[-1], marked=tuple(parts)))
         elif line.strip("~^ ") and len(code) < _LONGEST_CODE:
             self.first_line = ""
-            self.calls = (*self.calls[:-1], replace(self.calls[-1], code=f"{code} {line.strip()}", marked=()))
+            self.calls = (
+                *self.calls[:-1],
+                replace(self.calls[-1], code=f"{code} {line.strip()[:_LONGEST_CODE]}", marked=()),
+            )
 
     def facts(self) -> dict[str, Any]:
         """Return the fields of an exception that its frames fill."""

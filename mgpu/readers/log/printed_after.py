@@ -11,9 +11,10 @@ import re
 from mgpu.readers.log.line import parse_line
 
 _MOST_LINES = 200  # of the end of the log
-_FEWEST = 3  # lines of ordinary text
+_FEWEST = 8  # lines of ordinary text
 _FEWEST_WORDS = 4
 _REPORT = re.compile(
+    r"(?!.{0,40}\b(?:training|running|main|execution|run)\b)"  # of the whole program: what follows is its end
     r"\W{0,6}(?:(?:error|failure|exception|problem) (?:while |during |when |in |at )?\w+(?:ing|ion)\b|"
     r"(?:failed|unable|could not|couldn't|cannot) (?:to )?\w+)[^:]{0,40}:\s|"
     # what it goes on without, in its own log and not as an error
@@ -23,7 +24,9 @@ _REPORT = re.compile(
 _NOT_ORDINARY = re.compile(
     r"\b(?:errors?|exceptions?|failed|failures?|fatal|cannot|can't|could ?n[o']t|unable|abort\w*|exit\w*|quit\w*|"
     r"terminat\w*|killed|shut\w*|clean\w*|stop\w*|please|try|tip|hint|note|use|using|set|reduce|increase|lower|"
-    r"smaller|make sure|ensure|check|see|consider|install|run|usage|help|memory|GPUs?|CUDA|out of|traceback|"
+    r"smaller|make sure|ensure|check|see|consider|install|run|usage|help|memory|GPUs?|CUDA|jobs?|nodes?|"
+    r"wall ?clock|walltime|elapsed|epilog\w*|requested|ranks?|peers?|gloo|compile with|goodbye|thanks?|ended|ending|"
+    r"out of|traceback|"
     r"warnings?|core dumped|saved? (?:log|partial)|sorry|log|report)\b|https?://|--\w|^\s*File \"|^\S+: line \d",
     re.I,
 )

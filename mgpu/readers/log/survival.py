@@ -203,7 +203,7 @@ def _had_ended(one: Found, course: Course) -> bool:
 
 def _proves(end: Event, one: Found, after: Sequence[Event]) -> bool:
     """Whether an end shows that the run went on after an error."""
-    if end.line <= one.line or one.stops:
+    if end.line <= one.line or one.stops or end.weak:
         return False
     if one.uncaught:
         return end.sure and any(step.line < end.line for step in after)
