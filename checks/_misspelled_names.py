@@ -26,7 +26,7 @@ _WORDS = frozenset({
 # fmt: on
 _PART = re.compile(r"[A-Z][a-z]+")
 _SHORTEST = 4
-_SHORT = {"Fro": "For"}
+_SHORT = {"Fro": "For"}  # codespell:ignore fro
 
 
 def explain(module: str, name: str, raised: UncaughtException | None) -> Meaning | None:
