@@ -52,6 +52,7 @@ Tag = Literal[
     "before_ranks",  # of what prepares the run: any step of the training after it shows that the run can do without
     "hint",  # of a log: a warning of what can go wrong, no failure by itself
     "next_command",  # of a log: of the shell; after a failure, it is about the job script's next command
+    "keeps_latest",  # of a log: the text of the last such line counts, not only that of the first
     "last_lines",  # of what a rank says before it waits: in the middle of a log, the run went on
     "exit_only",  # reports that a process failed, not why: a log with nothing else has no known cause
     "last_line",  # how a rank exited, not why: shown with the last line of the log

@@ -17,6 +17,8 @@ TUNING = (
     r"torch/_inductor/(?:select_algorithm|autotune\w*|runtime/\w*benchmark\w*|runtime/triton_\w+)\S* in |"
     r"triton/(?:testing|runtime/autotuner)\.py in "
 )
+# The driver's own refusal: what torch's allocator reports has "Tried to allocate" and the sizes.
+BY_DRIVER = r"^(?!.*Tried to allocate).*(?:CUDA [Ee]rror: out of memory|cuda runtime error \(2\))"
 # GiB in one allocation: a tensor of all tokens and the whole vocabulary, or of all pairs of tokens. Such a request is a
 # problem of its own, wherever there is room.
 GIANT = 3.0

@@ -6,7 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case
 
 from ._circumstances import either, every, line_of, message, never, shown, source_line, through, within
-from ._gpu_memory import trace
+from ._gpu_memory import BY_DRIVER, trace
 
 _FSDP = "https://docs.pytorch.org/docs/stable/fsdp.html"
 _ZERO = "https://deepspeed.readthedocs.io/en/latest/zero3.html"
@@ -43,7 +43,8 @@ _ZERO_INIT = within(
     r"_setup_for_real_optimizer|_create_fp(?:16|32)_partitions\w*|initialize_optimizer_states|"
     r"_create_param_groups\w+)$")
 _DDP_INIT = within(r"torch/nn/parallel/distributed\.py in (?:__init__|_ddp_init_helper)$")
-_TO_GPU = within(r"torch/nn/modules/module\.py in (?:to|cuda|_apply|convert)$")
+_TO_GPU = every(within(r"torch/nn/modules/module\.py in (?:to|cuda|_apply|convert)$"),
+                never(within(r"torch/nn/modules/module\.py in cpu$")))
 
 _VALIDATES = within(r" in (?:\w*validat\w*|_?validate_images|sample_images?)$")
 _DECODES = within(r"autoencoders?/\S+ in _?decode$| in \w*(?:vae|ae)_decode\w*$")
@@ -205,7 +206,7 @@ BEFORE_STEPS = (
          (Fix("Copy it in host memory, or shard the copy too.", ("ema = copy.deepcopy(model.cpu())",)),),
          trace("train.py in main", code="ema = deepcopy(model)"),
          "https://github.com/ByteDance-Seed/Bagel/issues/157"),
-    Case(every(_TO_GPU, message(r"CUDA error: out of memory|cuda runtime error \(2\)")),
+    Case(every(_TO_GPU, message(BY_DRIVER)),
          "a GPU was full before the model was moved to it: another process holds its memory",
          "The driver itself refused: torch had allocated nothing there yet, or it would report what it tried to "
          "allocate. Another program, an orphaned rank or another rank of this run uses this GPU. The batch size does "

@@ -254,7 +254,16 @@ IN_STEPS = (
                message="torch.OutOfMemoryError: Caught OutOfMemoryError in replica 0 on device 0.") + "\nOriginal " +
          trace("torch/nn/parallel/parallel_apply.py in _worker", "torch/nn/modules/linear.py in forward"),
          "https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html"),
-    Case(within(r"torch/nn/parallel/(?:data_parallel|scatter_gather|replicate|parallel_apply)\.py in "),
+    Case(within(r"torch/nn/parallel/\w+\.py in (?:scatter\w*|replicate|_?broadcast\w*)$"),
+         "a GPU's memory is full while DataParallel copies the model and the batch to the GPUs",
+         "It failed before the forward pass of this step. Each GPU gets a copy of the weights and its part of the "
+         "batch, beside what it has of the step before and what other programs hold. Outputs are gathered later.",
+         (Fix("See how much of each GPU is in use, and keep the run off those that others use.",
+              ("nvidia-smi", "CUDA_VISIBLE_DEVICES=0,1 python train.py")), _MICRO_BATCH, _ONE_PER_GPU),
+         trace("train.py in main", "torch/nn/parallel/data_parallel.py in forward",
+               "torch/nn/parallel/replicate.py in replicate"),
+         "https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html"),
+    Case(within(r"torch/nn/parallel/\w+\.py in gather\w*$"),
          "a GPU's memory is full under DataParallel, which gathers all outputs on GPU 0",
          "One process drives all GPUs: GPU 0 also holds the model's master copy, all outputs and the loss.",
          (_ONE_PER_GPU,),

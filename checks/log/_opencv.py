@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Fix
-from mgpu.command_line import python
-from mgpu.snapshot import UncaughtException
+from mgpu.command_line import python, shell
+from mgpu.snapshot import Circumstance, Log, UncaughtException
 
 from ._own_objects import PLAIN, Meaning
 
@@ -16,6 +16,8 @@ _CALL = re.compile(rf"\bcv2?\.(?P<call>[\w.]+)\((?P<of>{PLAIN})?")
 # What OpenCV reports about an image that imread() could not read: it returns None for it, or an empty array.
 _EMPTY = re.compile(r"empty\(\)|ssize\.(?:width|area)|can't open/read|imread|src is not a numpy array|img is not")
 _LONGEST = 160
+_UNOPENED = re.compile(r"imread_\('(?P<path>[^'\n]{1,400})'\): can't open/read file")
+_MANY = 10  # so many files are no single faults
 
 
 def is_unread_image(text: str) -> bool:
@@ -57,4 +59,54 @@ def refused_array(one: UncaughtException) -> Meaning | None:
             ),
         ),
         of_code=False,
+    )
+
+
+def unopened_images(one: UncaughtException, log: Log) -> Meaning | None:
+    """Explain an image that OpenCV could not open: imread() only warns of it, and names the file."""
+    before = (each for each in log.shows if each.file == one.file and each.line < one.line)
+    seen = next((each for each in before if each.name == "image_not_opened"), None)
+    named = _UNOPENED.search(seen.text) if seen else None
+    if seen is None or named is None or one.type != "cv2.error":
+        return None
+    path = named["path"]
+    folder = path.rpartition("/")[0]
+    last = _UNOPENED.search(seen.latest or seen.text)
+    alike = bool(folder) and last is not None and last["path"].rpartition("/")[0] == folder
+    place = one.place or "the script"
+    single = last is not None and last["path"] == path
+    if single or seen.times < _MANY:
+        what = f"a file of the dataset: {path}" if single else f"files of the dataset, the first is {path}"
+        title = f"OpenCV could not open {what}"
+        why = "It is missing here, its name in the list is wrong, or this user may not read it. "
+    else:
+        where = f"in {folder}" if alike else f"the first is {path}"
+        title = f"OpenCV could not open files of the dataset, {where}, and warned of it {seen.times} times"
+        why = f"So many are no single faults: {_of_folder(log, seen) if alike else 'a path or a copy is wrong. '}"
+    return Meaning(
+        title,
+        f"imread() raises nothing for a file that it cannot open: it warns and returns None, and {place} fails with "
+        f"that. {why}A file that is not opened is not damaged.",
+        (
+            Fix(
+                "See what is there, on the machine that runs this, and correct the path or copy what is missing.",
+                (shell("ls -ld {:path}", path), shell("ls {:path} | head; df -h .", folder or ".")),
+            ),
+            Fix(
+                "Let the dataset check its files before the first step.",
+                ("missing = [path for path in paths if not os.path.exists(path)]",),
+            ),
+        ),
+    )
+
+
+def _of_folder(log: Log, seen: Circumstance) -> str:
+    """Say what it means that all files are of one folder, and when the first was missed."""
+    late = log.reached is not None and log.reached.line < seen.line
+    after = (
+        "Steps worked before the first of them: another split begins there, such as the validation. " if late else ""
+    )
+    return (
+        "the first and the last are of one folder, which is missing on this machine, not mounted, copied in part, "
+        f"or has another path here. {after}"
     )

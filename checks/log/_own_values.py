@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from mgpu.check import Fix
 from mgpu.command_line import Code, python
-from mgpu.snapshot import UncaughtException
+from mgpu.snapshot import Log, UncaughtException
 
 from ._cut_samples import cut_within_image
 from ._divisions import emptied_length, zero_divisor
@@ -42,7 +42,7 @@ from ._trainer_attributes import gone_from_trainer
 from ._uncollated_samples import ended_file, uncollated
 from ._values_that_are_none import CONFIGS, is_setting, none_in_package, value_is_none
 from ._wrong_calls import call_that_does_not_fit, wrong_call
-from ._wrong_kinds import wrong_kind
+from ._wrong_kinds import too_large_at_once, wrong_kind
 
 _KEYS = tuple(
     re.compile(rf"(?P<of>{PLAIN}(?:\(\))?(?:\[[^\[\]]+\]){{{depth}}})\[(?P<key>[^\[\]]+)\]") for depth in range(4)
@@ -61,6 +61,11 @@ _PRINT = re.compile(r"print\(|\{|format\(")
 def explain(one: UncaughtException) -> Meaning | None:
     """Return what the script's line got wrong; None if message and line do not show it."""
     return refused_before_others(one) or _by_line(one) or refused_by_python(one)
+
+
+def explain_in(log: Log, one: UncaughtException) -> Meaning | None:
+    """Return what the script's line got wrong, with what the log shows of the run before it."""
+    return too_large_at_once(one, log) or explain(one)
 
 
 def _by_line(one: UncaughtException) -> Meaning | None:

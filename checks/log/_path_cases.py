@@ -7,7 +7,7 @@ from functools import partial
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import either, every, line_of, own_line, raised_alone, said, source_line, within
+from ._circumstances import either, every, line_of, own_line, raised_alone, said, shown, source_line, within
 
 _OPEN = (
     'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    cfg = read(path)\n'
@@ -24,6 +24,13 @@ _STATE = (
 )
 
 _in_path = partial(line_of, "log_file_missing")  # an exception after it can have other quotes
+
+# "model_-00002.pt", "step=-1.ckpt", "checkpoint--1", "step_None.pt"; in "model-00002.pt" the sign only separates.
+_of_no_step = _in_path(
+    r"(?:(?:ckpt|checkpoint|model|optim\w*|weights|[Ss]tep|[Ee]poch|iter\w*|state|meta)s?[_=-]-0*[1-9]\d*|"
+    r"(?:ckpt|checkpoint|[Ss]tep|[Ee]poch|iter\w*)s?[_=-]None)"
+    r"(?:_\w+)?(?:/[^']*|\.(?:pt|pth|ckpt|bin|safetensors|json|tar|pkl))?'"
+)
 
 _denied = partial(line_of, "log_permission_denied")
 _CONTAINER = "https://docs.docker.com/reference/cli/docker/container/run/#user"
@@ -117,6 +124,26 @@ PATHS = (
          Fix("Set the option that this path comes from, and let the script stop early if it is empty.",
              ("python train.py --help | grep -iE 'path|dir|file'",)),
          _OPEN.format(file="settings.py", function="load", path="None/train.json"), _PYTHON),
+    Case(every(_of_no_step, shown("sweep_agent")),
+         "a run of a sweep resumes from a step that no checkpoint can have: {path}",
+         "The number in the name is negative, or missing: -1 or None of such an option mean that nothing is resumed. "
+         "A sweep's agent starts the runs: probably the range of its config for that option has such values. The path "
+         "and the disk are not the fault. Runs before this one can have failed for another reason.",
+         (Fix("Take that option out of the sweep's parameters, or fix it to its default.",
+              ("parameters: {{resume_from_step: {{value: -1}}}}  # the option's own name, in the sweep's YAML",
+               "grep -rnE 'resume|step' SWEEP.yaml")),
+          Fix("Let the script treat all negative values in the same way.", ("if args.resume_from_step >= 0:",))),
+         "2026-03-19 09:32:46,050 - wandb.wandb_agent - INFO - Running runs: ['2l8thknc']\n"
+         + _OPEN.format(file="saving.py", function="load_checkpoint", path="/runs/d8/model_-00002.pt"),
+         "https://docs.wandb.ai/guides/sweeps/sweep-config-keys"),
+    Case(_of_no_step,
+         "the script resumes from a step that no checkpoint can have: {path}",
+         "The number in the name is negative, or missing. Options for a step often have -1 or None for \"do not "
+         "resume\"; here such a value became a part of the name. The path and the disk are not the fault.",
+         (Fix("See which steps are saved, and name one of them, or leave the option out to start from the beginning.",
+              ("ls -la $(dirname {path:path})", "python train.py --help | grep -iE 'resume|step'")),
+          Fix("Let the script resume only from a step that exists.", ("if args.resume_from_step >= 0:",))),
+         _OPEN.format(file="saving.py", function="load_checkpoint", path="/runs/d8/model_-00002.pt"), _PYTHON),
     Case(_in_path(r"'(?:~[^']*|[^']*\$\{?\w+\}?[^']*|[^']*\{\w*\}[^']*)'"),
          "the path contains a sign that nothing has replaced: {path}",
          "The shell replaces ~, $NAME and ${{NAME}} only outside of quotes, and Python, YAML and JSON do not replace "

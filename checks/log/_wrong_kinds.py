@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mgpu.check import Fix
 from mgpu.command_line import python, shell
-from mgpu.snapshot import UncaughtException
+from mgpu.snapshot import Log, UncaughtException
 
 from ._messages import short_name
 from ._own_objects import NAME, PLAIN, Meaning
@@ -83,6 +83,8 @@ _REMOVED = re.compile(
     r"deprecated since version (?P<version>[\d.]*\d) and is now removed\.?"
     r"(?: `(?P<old>[\w.]+)` is deprecated in favor of `(?P<new>[\w.]+)`)?"
 )
+_EXP_OF_LOSS = re.compile(r"\bexp\((?![^()]{0,80}(?:eval|val_|valid|test))[^()]{0,80}(?:loss|nll)", re.I)
+_LOSSES = frozenset({"loss_logged", "training_loss_finite", "training_loss_nan"})
 
 
 def _own(one: UncaughtException) -> bool:
@@ -267,6 +269,39 @@ def _too_large(one: UncaughtException) -> Meaning | None:
                 ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",),
             ),
             Fix("Keep the print from ending the run.", ("math.exp(min(loss, 50))", "if math.isfinite(loss): ...")),
+        ),
+        of_code=False,
+    )
+
+
+def too_large_at_once(one: UncaughtException, log: Log) -> Meaning | None:
+    """Explain exp() of a loss in a log that shows no step before it: such a training has not diverged."""
+    code = f"{one.code or ''} {one.own_code or ''}"
+    if short_name(one.type) != "OverflowError" or not one.message.startswith(("math range error", "(34, ")):
+        return None
+    logged = {each.name for each in log.shows if each.file != one.file or each.line < one.line}
+    if log.reached is not None or not logged.isdisjoint(_LOSSES) or not _EXP_OF_LOSS.search(code):
+        return None
+    runs = log.last_run.earlier if log.last_run else 0
+    others = " The log has earlier runs: compare the settings of this one with those of a run that worked."
+    return Meaning(
+        f"a loss is too large for a floating point number ({one.place or 'the script'}), and the log shows no step "
+        "before it",
+        "exp() fails from about 710 on; an untrained model has a cross entropy near the logarithm of the number of "
+        "classes, 10.4 for 32,000 tokens. If this is the first step, the loss is huge with the initial weights and "
+        "settings: inputs or features that are not scaled (powers and products grow fast), an initialization that is "
+        f"too large, a sum over tokens instead of a mean, or weights of another model.{others if runs else ''}",
+        (
+            Fix(
+                "Print what the first batch gives, before the loss is computed.",
+                ("print(inputs.abs().max(), outputs.abs().max(), loss.item())",),
+            ),
+            Fix("Scale the inputs and features (normalize them), or initialize the output layer with smaller values."),
+            Fix(
+                "If the program logs rarely and earlier losses were normal: lower the learning rate, warm it up, and "
+                "clip the gradients.",
+                ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",),
+            ),
         ),
         of_code=False,
     )

@@ -214,7 +214,7 @@ def log_exception(log: Log) -> Answer:
     one = found[0]
     if handled := in_handler(one):
         return _in_a_handler(one, log, handled)
-    meant = first_items.explain(one) or own_values.explain(one)
+    meant = first_items.explain(one) or own_values.explain_in(log, one)
     refused = None if meant else refusals.explain(one)
     everywhere, cause = _by_whom(one, log, from_package=refused is not None or bool(meant and meant.of_code))
     if meant:

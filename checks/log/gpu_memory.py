@@ -10,6 +10,7 @@ from mgpu.signature import Case, Row, signatures
 from ._circumstances import either, every, innermost, never, said, source_line, through, within
 from ._gpu_memory import GIANT, Numbers, numbers, trace
 from ._gpu_memory_before_steps import BEFORE_STEPS
+from ._gpu_memory_by_driver import DRIVER
 from ._gpu_memory_in_steps import IN_STEPS
 from ._gpu_memory_of_others import OTHERS, OWN_GPU, SHARD, SMALLER, held_beside, held_unseen, is_alone, taken
 from ._gpu_memory_of_trainers import OF_TRAINERS
@@ -169,7 +170,7 @@ _LAST = (
          "https://openrlhf.readthedocs.io/en/latest/performance.html"),
 )
 _GENERAL = 3  # of the cases of the steps: a later step, the backward and the forward pass. The numbers say more.
-_CASES = (*_FIRST, *BEFORE_STEPS, *OF_TRAINERS, *IN_STEPS[:-_GENERAL], *_LAST, *IN_STEPS[-_GENERAL:])
+_CASES = (*_FIRST, *DRIVER, *BEFORE_STEPS, *OF_TRAINERS, *IN_STEPS[:-_GENERAL], *_LAST, *IN_STEPS[-_GENERAL:])
 # The same places, if another process holds too little to explain it.
 _OWN = "Including non-PyTorch memory"
 _BESIDE = (

@@ -5,7 +5,7 @@ None of these is a fault, as in `circumstances.py`: a case of a row, or a check,
 
 from __future__ import annotations
 
-from mgpu.check import Fix
+from mgpu.check import Fix, Tag
 from mgpu.signature import Row, signatures
 
 _BASH = "https://www.gnu.org/software/bash/manual/bash.html#Bash-Startup-Files"
@@ -20,8 +20,8 @@ _NO_CONDA = (
 )
 
 
-def _row(name: str, pattern: str, samples: tuple[str, ...], source: str) -> Row:
-    return Row(name, "context", "script", pattern, samples, "", "", Fix("No action needed.", ()), source)
+def _row(name: str, pattern: str, samples: tuple[str, ...], source: str, *tags: Tag) -> Row:
+    return Row(name, "context", "script", pattern, samples, "", "", Fix("No action needed.", ()), source, tags=tags)
 
 
 # fmt: off
@@ -48,6 +48,15 @@ ROWS = (
          ("#SBATCH --error=logs/%j.err", "#SBATCH -e fit.err", "   StdErr=/work/ada/fit.err"), _SBATCH),
     _row("output_of_slurm", r"^\s*(?:#SBATCH\s+(?:--output(?:=|\s+)|-o\s*)|StdOut=)[^\s=]",
          ("#SBATCH --output=logs/%j.out", "#SBATCH -o fit.out", "   StdOut=/work/ada/fit.out"), _SBATCH),
+    _row("image_not_opened",  # fopen() failed: the file is missing, or not readable for this user
+         r"imread_\('(?P<path>[^'\n]{1,400})'\): can't open/read file",
+         ("[ WARN:0@9.188] global loadsave.cpp:241 findDecoder imread_('/d/test/2.jpg'): can't open/read file: check "
+          "file path/integrity",),
+         "https://github.com/opencv/opencv/blob/4.x/modules/imgcodecs/src/loadsave.cpp", "keeps_latest"),
+    _row("sweep_agent", r"\bwandb[._](?:wandb_)?agent - |^wandb: Agent [Ss]tarting [Rr]un: \w+ with config",
+         ("2026-03-19 09:32:46,050 - wandb.wandb_agent - INFO - Running runs: ['2l8thknc']",
+          "wandb: Agent Starting Run: 2l8thknc with config:"),
+         "https://docs.wandb.ai/guides/sweeps"),
     _row("bashrc_was_read", r"\.bashrc: line \d+: ", ("/home/ada/.bashrc: line 10: rbenv: command not found",), _BASH),
 )
 # fmt: on

@@ -10,7 +10,7 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import Log, UncaughtException
 
 from ._messages import short_name, whole_message
-from ._opencv import is_unread_image
+from ._opencv import is_unread_image, unopened_images
 from .exceptions import unknown_exceptions
 
 _UNSET = re.compile(
@@ -283,6 +283,8 @@ def log_sample_not_readable(log: Log) -> Answer:
             continue
         if one.type == "cv2.error" and not is_unread_image(text):
             continue
+        if meant := unopened_images(one, log):
+            return _problem(one, _Answer(meant.title, meant.why, meant.fixes))
         named = _PATH_IN.search(text)
         what = f": {named['path']}" if named else ", whose name the message does not have"
         who = "a DataLoader worker" if one.loader else one.place or "the script"

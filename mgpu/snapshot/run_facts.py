@@ -92,6 +92,7 @@ class Circumstance:
     last: int  # number of the last such line, in its own file
     times: int = 1
     at: Label | None = None  # ISO time of the first such line, if it has one
+    latest: Text | None = None  # the last such line, if its row keeps it and there are several
 
 
 def seconds_between_lines(first: SignatureMatch | Circumstance, second: SignatureMatch | Circumstance) -> float | None:

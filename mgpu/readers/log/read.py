@@ -323,7 +323,8 @@ class _File:
             text = clip_around_match(line.text, match)
             self.found.shows[name] = Circumstance(name, text, self.name, number, number, at=line.at)
         elif old.file == self.name:
-            self.found.shows[name] = replace(old, last=number, times=old.times + 1)
+            latest = clip_around_match(line.text, match) if name in self.signatures.keep_latest else None
+            self.found.shows[name] = replace(old, last=number, times=old.times + 1, latest=latest)
 
     def _record_match(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
         ranks = () if line.rank is None else (line.rank,)

@@ -48,6 +48,7 @@ class Signatures:
         self.of_gpu = {row.id for row in rows if row.kind == "cuda"}
         self.stops = {row.id for row in rows if row.effect_of == "stop" and row.role == "root"}
         self.last_lines = {row.id for row in rows if "last_lines" in row.tags}
+        self.keep_latest = {row.id for row in rows if "keeps_latest" in row.tags}
         self.exit_only = {row.id for row in rows if "exit_only" in row.tags}
         family = _family()
         connections, others = family.KINDS_OF_CONNECTIONS, family.KINDS_OF_OTHERS

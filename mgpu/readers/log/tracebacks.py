@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -290,9 +290,8 @@ class Tracebacks:
         of_assert = one.code.startswith("assert ") and ends["type"] == "AssertionError"  # Python shows nothing more
         text = ends["message"] or (one.code if of_assert else "")
         prefix = line.whole[: len(line.whole) - len(line.text)]
-        of_text = line.text == line.whole  # a rank in such a line is part of its message
-        known = key if isinstance(key, int) else None
-        rank = known if of_text else line.rank if line.rank is not None else one.line.rank
+        rank = _rank(one, key, line)
+        earlier = self._chained.get(key)
         cause, signatures, direct = self._began_with(key, ends["type"] or "") or (one.cause, (), False)
         found = UncaughtException(
             ends["type"] or "Exception",
@@ -312,6 +311,7 @@ class Tracebacks:
             direct=direct,
             **one.facts(),
         )
+        found = _where_it_began(earlier[0].found, found, one.facts()) if earlier else found
         if one.harmless or self._of_another_thread(found, one):
             self.of_thread = replace(found, signatures=self._rows_of(line.text))
             return
@@ -371,6 +371,19 @@ def _code(text: str, *, ipython: bool) -> str:
     if ipython and (marked := IPYTHON_CODE.match(text)):
         return marked["code"].strip()
     return text.strip() if text[:1].isspace() and not (ipython and IPYTHON_NEIGHBOR.match(text)) else ""
+
+
+def _rank(one: OpenTraceback, key: _Writer, line: Line) -> int | None:
+    if line.text == line.whole:  # a rank in such a line is part of its message
+        return key if isinstance(key, int) else None
+    return line.rank if line.rank is not None else one.line.rank
+
+
+def _where_it_began(first: UncaughtException, found: UncaughtException, facts: Iterable[str]) -> UncaughtException:
+    """Return an exception with the frames of the first one of its chain, if CUDA only reported the same again."""
+    if not found.message.startswith("CUDA error: ") or (first.type, first.message) != (found.type, found.message):
+        return found
+    return replace(found, **{name: getattr(first, name) for name in (*facts, "place", "loader")})
 
 
 def _is_of_launcher(name: str, message: str, *, in_launcher: bool = False) -> bool:
