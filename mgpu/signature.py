@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 from mgpu.check import Answer, Check, EffectOf, Evidence, Fix, Kind, Ok, Place, Problem, Role, Severity, Tag
 from mgpu.command_line import shell
 from mgpu.message_names import fill_names
+from mgpu.notebook_cells import without_cells
 from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import counted
 
@@ -113,7 +114,7 @@ def _check(module: str, row: Row) -> Signature:
         return Problem(
             meaning.title,
             f"{meaning.why}{row.remark(first.text) if row.remark and not meaning.complete else ''}",
-            tuple(_with_names(fix, first.text) for fix in meaning.fixes),
+            tuple(_with_names(fix, first.text) for fix in without_cells(meaning.fixes)),
             evidence,
             tuple(f"rank {rank}" for rank in first.ranks),
             Place(first.file, first.line),

@@ -176,7 +176,7 @@ OLD_IPYTHON = lines(
     ("text", "title"),
     [
         (IPYTHON, "train.py:41 in main raised ValueError: bad batch"),
-        (OLD_IPYTHON, "train.py in main raised ValueError: bad batch"),
+        (OLD_IPYTHON, "train.py:41 in main raised ValueError: bad batch"),
         # What is left of a traceback in a message to a forum
         ("some text\n\nValueError: bad batch\n", "the program raised ValueError: bad batch"),
         (lines(*TRACEBACK[:3], "bad batch"), "train.py:41 in main raised Exception: bad batch"),

@@ -121,7 +121,7 @@ def line_of_code(one: UncaughtException, *, explained: bool = False) -> str:
     """
     if one.code and short_name(one.type) == "AssertionError" and (failed := conditions.explain(one.code)):
         return f" In words: {failed.text}."
-    if not one.code or one.code.startswith(("raise", "assert")):
+    if not one.code or one.code.startswith(("raise", "assert")) or "ag__." in one.code:  # written by TensorFlow
         return ""
     return f' The line is "{one.code}".{"" if explained else _missing(one)}'
 

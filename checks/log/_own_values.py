@@ -12,12 +12,14 @@ from dataclasses import replace
 
 from mgpu.check import Fix
 from mgpu.command_line import Code, python
+from mgpu.notebook_cells import without_cells
 from mgpu.snapshot import Log, UncaughtException
 
 from ._cut_samples import cut_within_image
 from ._divisions import emptied_length, zero_divisor
 from ._followed_values import origin, subscript
 from ._functions_as_values import function_as_value
+from ._literal_unpacking import unpacked_literal
 from ._messages import first_of_empty, short_name
 from ._missing_gradients import no_gradients
 from ._missing_settings import missing_in_config
@@ -32,6 +34,7 @@ from ._python_errors_in_torch import python_error_in_torch
 from ._refused_by_frameworks import refused_by_framework
 from ._refused_by_programs import refused_by_program
 from ._refused_by_python import refused_before_others, refused_by_python
+from ._refused_by_tensorflow import refused_by_tensorflow
 from ._refused_by_torch import refused_by_torch
 from ._refused_inputs import refused_input
 from ._refused_tensors import refused_tensor
@@ -60,7 +63,8 @@ _PRINT = re.compile(r"print\(|\{|format\(")
 
 def explain(one: UncaughtException) -> Meaning | None:
     """Return what the script's line got wrong; None if message and line do not show it."""
-    return refused_before_others(one) or _by_line(one) or refused_by_python(one)
+    meant = refused_before_others(one) or _by_line(one) or refused_by_python(one)
+    return meant and meant._replace(fixes=without_cells(meant.fixes))
 
 
 def explain_in(log: Log, one: UncaughtException) -> Meaning | None:
@@ -332,6 +336,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     cut_within_image,
     gone_from_trainer,
     refused_by_framework,
+    refused_by_tensorflow,
     no_gradients,
     refused_tensor,
     wrong_kind,
@@ -361,6 +366,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
 _OF_OWN = (
     not_a_size,
     value_is_none,
+    unpacked_literal,
     _unpacked,
     used_up,
     _empty,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.command_line import shell
+from mgpu.notebook_cells import is_cell
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
@@ -61,14 +62,27 @@ def where_syntax_fails(groups: Mapping[str, str], raised: UncaughtException | No
         )
     if not raised.place or raised.frames[-1].partition(" in ")[0] != raised.place.partition(":")[0]:
         return None
+    return _of_file(raised.place, groups["message"], line)
+
+
+def _of_file(place: str, message: str, line: str) -> Meaning:
+    """Explain a syntax error in a file of the script's own, or in a notebook's cell."""
+    where = place.partition(" in ")[0]
+    look = f"{line} If this line is right, look at the one above it for a bracket, a comma or a quote that is missing."
+    if is_cell(place):
+        return Meaning(
+            f"a syntax error in a notebook's cell ({where}): {message}",
+            f"No line of that cell was run.{look}",
+            (Fix("Correct that cell, and run it again."),),
+        )
     return Meaning(
-        f"a syntax error in {raised.place.partition(' in ')[0]}: {groups['message']}",
-        f"Python stops before the first line of that file runs.{line} If this line is right, look at the one above it "
-        "for a bracket, a comma or a quote that is missing. A syntax newer than this Python causes the same error.",
+        f"a syntax error in {where}: {message}",
+        f"Python stops before the first line of that file runs.{look} A syntax newer than this Python causes the same "
+        "error.",
         (
             Fix(
                 "Fix it. You can check without a GPU.",
-                (shell("python -m py_compile {:path}", raised.place.partition(":")[0]), "python --version"),
+                (shell("python -m py_compile {:path}", place.partition(":")[0]), "python --version"),
             ),
         ),
     )

@@ -9,6 +9,8 @@ from mgpu.snapshot import Log, UncaughtException
 
 from .. import _version_skew as skew
 from ._messages import short_name
+from ._own_objects import Meaning
+from ._removed_columns import removed_by_trainer
 
 # fmt: off
 _TRAINERS = frozenset({
@@ -39,6 +41,30 @@ def _column(one: UncaughtException) -> str | None:
     return key["name"] if key and key["name"] in _COLUMNS else None
 
 
+def _other_columns(one: UncaughtException, column: str) -> Meaning:
+    inner = one.packages[-1]
+    reader = skew.distribution(inner) if inner else one.place or "the script"
+    prepare = (_PREPARE_FOR_VERL,) if "verl" in one.packages else ()
+    return Meaning(
+        f"{reader} reads the column '{column}', which the samples of the dataset do not have",
+        "",  # the check's own
+        (
+            *prepare,
+            Fix(
+                "Compare the columns with the format that the installed version expects.",
+                ("print(dataset.column_names, dataset[0])", "pip show trl transformers datasets"),
+            ),
+            Fix(
+                "Rename the column, or keep it: trainers remove columns that they do not know.",
+                (
+                    "dataset = dataset.rename_column('question', 'prompt')",
+                    "TrainingArguments(remove_unused_columns=False)",
+                ),
+            ),
+        ),
+    )
+
+
 @check(
     Severity.ERROR,
     source="https://huggingface.co/docs/trl/main/en/dataset_formats",
@@ -59,25 +85,11 @@ def log_dataset_column_missing(log: Log) -> Answer:
         column = _column(one)
         if column is None or one.signatures or one.caught:
             continue
-        inner = one.packages[-1]
-        reader = skew.distribution(inner) if inner else one.place or "the script"
-        prepare = (_PREPARE_FOR_VERL,) if "verl" in one.packages else ()
+        meant = removed_by_trainer(one, column) or _other_columns(one, column)
         return Problem(
-            f"{reader} reads the column '{column}', which the samples of the dataset do not have",
-            fix=(
-                *prepare,
-                Fix(
-                    "Compare the columns with the format that the installed version expects.",
-                    ("print(dataset.column_names, dataset[0])", "pip show trl transformers datasets"),
-                ),
-                Fix(
-                    "Rename the column, or keep it: trainers remove columns that they do not know.",
-                    (
-                        "dataset = dataset.rename_column('question', 'prompt')",
-                        "TrainingArguments(remove_unused_columns=False)",
-                    ),
-                ),
-            ),
+            meant.title,
+            meant.why,
+            meant.fixes,
             evidence={"exception": one.type, "place": one.place, "rank": one.rank, "at": one.at, "column": column},
             subjects=tuple(f"rank {rank}" for rank in one.ranks),
             place=Place(one.file, one.line),

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.command_line import python, shell
+from mgpu.notebook_cells import is_cell, without_cells
 from mgpu.snapshot import Log, UncaughtException
 
 from ._messages import short_name, whole_message
+from ._missing_names import not_in_kernel, used_as_data
 from ._opencv import is_unread_image, unopened_images
 from .exceptions import unknown_exceptions
 
@@ -38,6 +40,7 @@ _MODULES = frozenset({
     "itertools", "pickle", "socket", "psutil", "transformers", "datasets", "deepspeed",
 })
 # fmt: on
+_MODULE_NAMES = frozenset({"np", "pd", "plt", "dist", "nn", "F"})
 _COMPREHENDS = re.compile(r"^if .*[\]})]$|^for .* in .*[\]})]$|\bfor \w+(?:, ?\w+)* in ")
 _LOADED = r"\w*(?:state_dict|checkpoint|ckpt|chkpt|snapshot|saved|state)\w*"
 _ENTRY = re.compile(rf"\b(?P<of>{_LOADED}|torch\.load\([^)]*\))\[['\"](?P<key>[^'\"]+)['\"]\]")
@@ -60,7 +63,7 @@ def _problem(one: UncaughtException, meant: _Answer) -> Problem:
     return Problem(
         meant.title,
         f"{meant.cause}{line}",
-        meant.fixes,
+        without_cells(meant.fixes),
         {"line": whole_message(one), "exception": one.type, "place": one.place, "rank": one.rank, "at": one.at},
         tuple(f"rank {rank}" for rank in one.ranks),
         Place(one.file, one.line),
@@ -90,25 +93,35 @@ def _of_name(one: UncaughtException) -> _Answer | None:
             ),
         )
     if short == "NameError" and (found := _UNDEFINED.search(one.message)):
-        name = found["name"]
-        imported = python("import {:name}", name) if name in _MODULES else _IMPORTS.get(name)
-        like = f" Python suggests {found['like']}." if found["like"] else ""
-        if imported:
-            return _Answer(
-                f"a mistake in the script's own code: {place} uses {name} without importing it",
-                f"Nothing in that file defines {name}.",
-                (Fix("Import it at the top of that file.", (imported,)),),
-            )
-        return _Answer(
-            f"a mistake in the script's own code: {place} uses {name}, which does not exist there",
-            f"The name is misspelled, is defined in another function or file, or its import or definition was removed."
-            f"{like}",
-            (
-                Fix("Define or import it.", (shell("grep -rnw --include='*.py' {:dotted} {}", name, "."),)),
-                Fix("Check the whole file for such names, without a GPU.", ("pip install pyflakes", check_it)),
-            ),
-        )
+        return _of_undefined(one, found["name"], found["like"])
     return None
+
+
+def _of_undefined(one: UncaughtException, name: str, suggested: str | None) -> _Answer:
+    imported = python("import {:name}", name) if name in _MODULES else _IMPORTS.get(name)
+    data = name in _MODULES | _MODULE_NAMES and used_as_data(one.code, name)
+    imported = None if data else imported
+    if is_cell(one.place):
+        again = Fix("Run the cell with the imports again, or import it in this one.", (imported,)) if imported else None
+        return _Answer(*not_in_kernel(one, name, suggested, again)[:3])
+    if imported:
+        return _Answer(
+            f"a mistake in the script's own code: {one.place} uses {name} without importing it",
+            f"Nothing in that file defines {name}.",
+            (Fix("Import it at the top of that file.", (imported,)),),
+        )
+    like = f" Python suggests {suggested}." if suggested else ""
+    variable = f" The line uses it as a variable with items, not as the module {name}." if data else ""
+    check_it = shell("python -m pyflakes {:path}", _path(one))
+    return _Answer(
+        f"a mistake in the script's own code: {one.place} uses {name}, which does not exist there",
+        f"The name is misspelled, is defined in another function or file, or its import or definition was removed."
+        f"{like}{variable}",
+        (
+            Fix("Define or import it.", (shell("grep -rnw --include='*.py' {:dotted} {}", name, "."),)),
+            Fix("Check the whole file for such names, without a GPU.", ("pip install pyflakes", check_it)),
+        ),
+    )
 
 
 @check(

@@ -21,6 +21,9 @@ NOT_OF_MESSAGE = re.compile(
 
 # Keras names the layer, and says after an empty line what was wrong there.
 ANNOUNCES = re.compile(r"Exception encountered when calling ")
+# TensorFlow's traceback of a function that it had converted, as the message. Its last line is the exception.
+CONVERTED = "in user code:"
+_CONVERTED_END = re.compile(r" {4,}(?P<type>(?:\w+\.)*\w*(?:Error|Exception|Exhausted)): (?P<message>\S.*)")
 # A line that introduces the reason of the message above it, after an empty line.
 OPENS_REASON = re.compile(
     r"(?:Thrown|Raised|Found|Reported|Caused|Reasons?|Details|Errors?|Problems|Expected|Got)\b[\w ]*:$"
@@ -43,3 +46,9 @@ def whole_message(first: str, lines: list[str]) -> tuple[str, list[str]]:
             break
         message, joined = f"{message} {' '.join(line.split())}".strip(), joined + 1
     return message[:LONGEST_TEXT], lines[joined:]
+
+
+def end_of_converted(text: str) -> tuple[str, str] | None:
+    """Return the type and message of a line that ends TensorFlow's own traceback; None if it is another line."""
+    found = _CONVERTED_END.match(text)
+    return (found["type"], found["message"].strip()) if found else None

@@ -7,14 +7,22 @@ from dataclasses import dataclass, field, replace
 
 from mgpu.readers.log.counters import training_step
 from mgpu.readers.log.learned_prefixes import HEAD
-from mgpu.readers.log.line import Line
-from mgpu.readers.log.message_lines import ANNOUNCES, NOT_OF_MESSAGE, OPENS_REASON, whole_message
+from mgpu.readers.log.line import Line, shown_message
+from mgpu.readers.log.message_lines import (
+    ANNOUNCES,
+    CONVERTED,
+    NOT_OF_MESSAGE,
+    OPENS_REASON,
+    end_of_converted,
+    whole_message,
+)
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import UncaughtException
 
 _MESSAGE_LINES = 30  # maximum lines of a message
 _MORE_LINES, _MORE_CHARS = 8, 1000  # of a message, kept after its first line
 _MASKED_CHARS = 4096  # of a message, searched for secrets; far fewer are kept
+_CONVERTED_LINES = 200  # of TensorFlow's traceback in a message
 _KEYS = re.compile(r"\s*(?:Missing|Unexpected) key\(s\) in state_dict: ")
 _KEYS_CHARS = 160  # of a list of names, so that the other list is not cut
 
@@ -30,6 +38,22 @@ class OpenMessage:
     alone: bool = False  # its traceback is missing
     blank: bool = False  # an empty line followed: the message continues only with a line that introduces its reason
     complete: bool = False  # no further line belongs to the message
+    converted: int = 0  # lines of TensorFlow's traceback in the message so far, before the exception that ends it
+
+    def in_converted(self, line: Line) -> bool:
+        """Whether a line is in TensorFlow's traceback, which is the message. Its last line becomes the message."""
+        message, text = self.found.message, line.text
+        if text.strip() == CONVERTED and not self.more and ANNOUNCES.match(message):  # a layer's has one of its own
+            self.found = replace(self.found, message=CONVERTED)
+            return True
+        if text.strip() and not text[:1].isspace():
+            self.converted = _CONVERTED_LINES  # other output: what follows is not of the message
+        if message != CONVERTED or self.more or self.converted >= _CONVERTED_LINES:
+            return False
+        self.converted += 1
+        if ends := end_of_converted(text):
+            self.found = replace(self.found, type=ends[0], message=shown_message(ends[1]))
+        return True
 
     def read(self, line: Line) -> None:
         """Add a line to the message, if it continues it: up to the first empty line, or what others print."""

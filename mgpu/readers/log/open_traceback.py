@@ -16,8 +16,10 @@ from mgpu.readers.log.traceback_frames import (
     FOREIGN,
     GOES_ON,
     INSTALLED,
+    IPYTHON_CODE,
     PASSES_ON,
     QUOTED_FILE,
+    RAISES_AGAIN,
     place_of,
 )
 from mgpu.secrets_masking import masked
@@ -69,10 +71,15 @@ class OpenTraceback:
     frames_seen: tuple[str, ...] = ()  # see `UncaughtException.frames`
     calls: tuple[TracedCall, ...] = ()  # see `UncaughtException.calls`
     in_call: bool = False  # the latest frame is the last of `calls`
+    numbered: bool = True  # the latest frame says in which line it is
     first_line: str = ""  # of the latest frame's statement, with its indent; "" if more lines followed
 
     def add_frame(self, frame: re.Match[str]) -> None:
         """Process the next frame, which is called by the ones before."""
+        if self.frames and RAISES_AGAIN.search(f"{frame['file']} {frame['function']}"):
+            self.in_own = self.in_call = False
+            self.first_line = ""
+            return
         if self.frames and frame["function"] == "<module>" and (frame["file"], frame["line"]) == self.first:
             self.torn = self.torn or replace(self)  # another process began to print the same traceback
         self.harmless |= not self.frames and bool(GOES_ON.search(f"{frame['file']} {frame['function']}"))
@@ -81,7 +88,7 @@ class OpenTraceback:
         self.tail = self.code = self.first_line = ""
         self.in_call = False
         self.quoted &= bool(QUOTED_FILE.match(frame["file"]))
-        self.deepest = place_of(frame)
+        self.deepest, self.numbered = place_of(frame), bool(frame["line"])
         self.loader |= frame["file"].endswith("torch/utils/data/dataloader.py")
         self.launcher |= bool(_LAUNCHER.search(frame["file"]))
         self.in_own = not FOREIGN.search(frame["file"])
@@ -117,6 +124,8 @@ class OpenTraceback:
 
     def add_code(self, text: str, line: str) -> None:
         """Add a line of the latest frame's source code; `line`: with its indent."""
+        if not self.numbered and self.in_own and (marked := IPYTHON_CODE.match(line)):
+            self._add_number(marked["number"])
         if not self.code:
             self.code, self.first_line = text, line[:_LONGEST_CODE]
             if self.in_call:
@@ -125,6 +134,14 @@ class OpenTraceback:
             self.code = f"{self.code}{'' if self.code.endswith('(') or text.startswith(')') else ' '}{text}"
         if self.in_own:
             self.own_lines = (*self.own_lines[:-1], self.code)
+
+    def _add_number(self, number: str) -> None:
+        """Add the number of the line that IPython marks to the place of a frame whose head has none."""
+        file, of, function = (self.deepest or "").partition(" in ")
+        self.place = self.deepest = f"{file}:{number}{of}{function}"
+        self.numbered = True
+        if self.in_call:
+            self.calls = (*self.calls[:-1], replace(self.calls[-1], place=self.place))
 
     def add_below(self, line: str) -> None:
         """Add a line below the first one of a statement: what Python underlines in it, or more of it (Python 3.13)."""

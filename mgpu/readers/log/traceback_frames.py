@@ -13,7 +13,7 @@ IPYTHON_FRAME = re.compile(
 )
 # The line of a frame that IPython marks among its neighbors.
 IPYTHON_CODE = re.compile(r"-+> ?(?P<number>\d+) (?P<code>.*)")
-IPYTHON_NEIGHBOR = re.compile(r"\s+(?:\d+ |\(\.\.\.\))|\s*$")
+IPYTHON_NEIGHBOR = re.compile(r"\s+(?:\d+(?: |$)|\(\.\.\.\))|\s*$")
 # Threads of Python's own library that print an exception and go on: one request of a server, one tensor that a worker
 # of a DataLoader did not fetch.
 GOES_ON = re.compile(
@@ -30,7 +30,7 @@ _OF_TORCH = (
 )
 FOREIGN = re.compile(
     r"site-packages|dist-packages|/lib/python\d|/lib64/python\d|<(?:frozen|__array_function__) |<string>"
-    r"|[/\\]_mgpu_\w+\.py"
+    r"|[/\\]_mgpu_\w+\.py|__autograph_generated_file\w*\.py"
     rf"|[/\\]torch[/\\]{_OF_TORCH}"
 )
 QUOTED_FILE = re.compile(r"<(?:string|stdin|unknown|input|ast|exec|eval)>$|/tmp/(?!.*(?:torchinductor|site-packages))")
@@ -60,6 +60,8 @@ PASSES_ON = re.compile(
     r"(?:^|[/\\])(?:_?deprecation|hf_argparser|_contextlib|import_utils)\.py$"
     r"|packages[/\\](?:hydra|jsonargparse|fire|click|typer|tyro|draccus|dacite|omegaconf)[/\\]"
 )
+# It only raises what its caller hands it.
+RAISES_AGAIN = re.compile(r"[/\\]six\.py (?:raise_from|reraise)$")
 ENVIRONMENT = re.compile(r"(?:[/\\]|<frozen )os(?:\.py|>)$")
 DECORATORS = frozenset({"wrapped_func", "wrapped", "wrapper", "inner_f", "inner", "_inner", "_inner_fn", "new_init"})
 

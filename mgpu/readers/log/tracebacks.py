@@ -350,6 +350,9 @@ class Tracebacks:
             one.found = replace(one.found, message=shown_message(torn["message"]))
             one.signatures += self._rows_of(one.found.message)
             return
+        if one.in_converted(line):
+            one.signatures += self._rows_of(line.text)
+            return
         one.read(line)
         one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
         if line.at or one.left <= 0 or "ChildFailedError" in line.text:
