@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
+import re
 
 from mgpu.check import Fix
 from mgpu.notebook_cells import is_first_run
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import parsed
 from ._own_objects import Meaning
 
 # What tables of pandas and data sets have, and no module.
@@ -21,22 +20,14 @@ _OF_TABLES = frozenset({
 # fmt: on
 
 
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+
+
 def used_as_data(code: str | None, name: str) -> bool:
     """Whether a line uses a name as a table or a dict: it reads an item of it, and nothing that a module has."""
-    tree = parsed(code or "")
-    if tree is None:
-        return False
-    items, others = 0, 0
-    uses = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and node.value in uses:
-            items += 1
-        elif isinstance(node, ast.Attribute) and node.value in uses:
-            items += node.attr in _OF_TABLES
-            others += node.attr not in _OF_TABLES
-        elif isinstance(node, ast.Call) and node.func in uses:
-            others += 1
-    return bool(items) and not others
+    text = _QUOTED.sub("''", code or "")
+    uses = re.findall(rf"(?<![\w.]){re.escape(name)} ?(\[|\(|\.\w+)", text)
+    return bool(uses) and all(use == "[" or use[1:] in _OF_TABLES for use in uses)
 
 
 def not_in_kernel(one: UncaughtException, name: str, like: str | None, imported: Fix | None) -> Meaning:
