@@ -26,6 +26,10 @@ ANSWERS = (
     "The square root of the number is five.\nIt is not minus five in most of the books.\nThe second answer is one of "
     "the others.\n"
 )
+EPILOGUE = (
+    "Job 17 ended on node n01 today\nThe total wall clock was two hours\nRequested nodes were one of the usual\n"
+    "Average CPU load was three of sixteen\n"
+)
 NOT_LOADED = f"Error loading model:  {MEMORY}"
 DENIED = (
     'Traceback (most recent call last):\n  File "draw.py", line 7, in main\n    get(url)\n'
@@ -82,6 +86,8 @@ def test_text_after_an_error_that_the_program_reported_shows_that_it_went_on(tmp
         f"{NOT_LOADED}",
         f"{NOT_LOADED}Please try a smaller one of the models.\n{ANSWERS}",
         f"{NOT_LOADED}{ANSWERS.splitlines()[0]}\n",
+        f"{NOT_LOADED}{EPILOGUE}",
+        f"Error during training: {MEMORY}{ANSWERS * 4}",
         f"{MEMORY}{ANSWERS}",
         f"Error: {MEMORY}{ANSWERS}",
         f"{NOT_LOADED}{ANSWERS}Aborted (core dumped)\n",

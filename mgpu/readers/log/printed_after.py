@@ -11,7 +11,7 @@ import re
 from mgpu.readers.log.line import parse_line
 
 _MOST_LINES = 200  # of the end of the log
-_FEWEST = 8  # lines of ordinary text
+_FEWEST = 3  # lines of ordinary text
 _FEWEST_WORDS = 4
 _REPORT = re.compile(
     r"(?!.{0,40}\b(?:training|running|main|execution|run)\b)"  # of the whole program: what follows is its end
