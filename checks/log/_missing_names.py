@@ -45,7 +45,7 @@ def not_in_kernel(one: UncaughtException, name: str, like: str | None, imported:
             f"{new} Or no cell of the notebook imports it.",
             (imported,),
         )
-    run = Fix("Run the cells above this one first, in their order (Run All Above).", ("%whos",))
+    run = Fix("Run the cells above this one first, in their order (Run All Above).", ("%who",))
     if like:
         return Meaning(
             f"{one.place} uses {name}, which does not exist in this kernel; Python suggests {like}",
