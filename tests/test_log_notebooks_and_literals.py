@@ -40,7 +40,7 @@ FIRST, LATER, NUMBERED = "<ipython-input-1-ab12cd> in <cell line: 1>()", "Cell I
         (NUMBERED, "print(rows[0])", "NameError: name 'rows' is not defined", "Cell In[1]:2 uses rows", "In [1]"),
         (LATER, "print(rows[0])", "NameError: name 'rows' is not defined", "Cell In[7]:2 uses rows", "Run All Above"),
         ("/tmp/ipykernel_31/2861540.py in <module>", "print(rows[0])", "NameError: name 'rows' is not defined",
-         "2861540.py:2 uses rows, which does not exist in this kernel", "%whos"),
+         "2861540.py:2 uses rows, which does not exist in this kernel", "%who"),
         # A variable of the name of a module.
         (LATER, 'n = len(random["text"].unique())', "NameError: name 'random' is not defined",
          "Cell In[7]:2 uses random, which does not exist in this kernel", "Run All Above"),
