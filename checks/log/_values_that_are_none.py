@@ -204,15 +204,14 @@ def name_of_none(one: UncaughtException, code: str) -> str | None:
 
 
 def _passed(one: UncaughtException, name: str) -> tuple[str, ...]:
-    """Return the names that the caller's line passes to the function that failed; one, if it passes `name=...`."""
+    """Return the names that the caller's line passes to the function that failed, if the right one is not known."""
     _, _, function = (one.place or "").rpartition(" in ")
     caller = one.own_lines[-2] if len(one.own_lines) > 1 else ""
     call = re.search(rf"(?<!def )\b{re.escape(function)}\((?P<arguments>[^()]*)", caller) if function else None
     if call is None or not name.isidentifier():
         return ()
     parts = [part.strip() for part in call["arguments"].split(",")]
-    by_name = [value for part in parts for key, _, value in [part.partition("=")] if key.strip() == name]
-    return tuple(part for part in by_name or parts if re.fullmatch(PLAIN, part) and part not in ("True", "False"))
+    return tuple(part for part in parts if re.fullmatch(PLAIN, part) and part not in ("True", "False"))
 
 
 def _from_caller(one: UncaughtException, name: str, where: str) -> str:
