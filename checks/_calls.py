@@ -14,6 +14,7 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
 from . import _version_skew as skew
+from ._passed_on import explain_passed_on, hands_on
 
 # Frames that pass on the arguments of a call that the script made: wrappers of a model's forward pass.
 _FORWARDS = re.compile(
@@ -91,9 +92,9 @@ def explain(call: str, name: str, one: UncaughtException | None) -> Meaning | No
         return _of_launcher(owner, name)
     if owner == "TrainingArguments" and name in _OF_DERIVED:
         return _of_derived(owner, name)
-    if asked_by_script(one) and not skew.package_of(call):
-        return _of_script(call, name, one)
-    return None
+    if skew.package_of(call):
+        return None
+    return explain_passed_on(call, name, one) or (_of_script(call, name, one) if asked_by_script(one) else None)
 
 
 def _without_closure(call: str) -> Meaning:
@@ -200,6 +201,9 @@ def _of_script(call: str, name: str, one: UncaughtException | None) -> Meaning:
     place = one.place if one and one.place else "the script"
     owner = call.removesuffix(".__init__").partition(".")[0]
     file = place.partition(":")[0]
+    searched = shell("grep -n {:dotted} {:path}", name, file)
+    if one and hands_on(one.code or "", name):
+        searched = shell("grep -rnw --include='*.py' {:dotted} .", name)
     return Meaning(
         f"your call at {place} passes {name} to {call}(), which does not have this argument",
         f"Either the argument is misspelled or obsolete, or another {owner} is used than the script was written for: a "
@@ -207,7 +211,7 @@ def _of_script(call: str, name: str, one: UncaughtException | None) -> Meaning:
         (
             Fix(
                 f"Check which {owner} the script imports, and which arguments that one has.",
-                (shell("grep -n {:dotted} {:path}", owner, file), shell("grep -n {:dotted} {:path}", name, file)),
+                (shell("grep -n {:dotted} {:path}", owner, file), searched),
             ),
             Fix(f"If the project has its own {owner}, import that one. If not, remove {name} or use the name it has."),
         ),

@@ -12,6 +12,7 @@ from ._messages import in_one_line, short_name
 from ._missing_weights import missing_weights, with_short_paths
 from ._own_objects import Meaning, file_of
 from ._printed_sizes import printed_sizes
+from ._square_images import not_square
 
 _LEVEL = re.compile(r"^\W*(?:WARNING|ERROR|INFO|CRITICAL|FATAL)\W+", re.IGNORECASE)
 _SENTENCE = 2  # spaces of a message that is more than a key
@@ -45,6 +46,8 @@ def stopped_by_itself(one: UncaughtException) -> Meaning | None:
         if condition in ("False", "0"):
             return _stops_itself(one, said)
         printed = printed_sizes(one, condition)
+        if not said and (square := not_square(one, condition, printed)):
+            return square
         return Meaning(
             f"a check in the script's own code failed at {one.place}{said or f': {condition}'}",
             f'The script requires "{condition}", and it does not hold in this run. It is about the settings or the '

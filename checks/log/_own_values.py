@@ -21,6 +21,7 @@ from ._followed_values import origin, subscript
 from ._functions_as_values import function_as_value
 from ._literal_unpacking import unpacked_literal
 from ._messages import first_of_empty, short_name
+from ._methods_of_datasets import no_method_of_dataset
 from ._missing_gradients import no_gradients
 from ._missing_settings import missing_in_config
 from ._next_items import used_up, without_parameters
@@ -355,6 +356,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_array,
     missing_in_config,
     refused_input,
+    no_method_of_dataset,
     lacks,
     other_end_gone,
     refused_by_program,

@@ -10,6 +10,8 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
+from ._predicted_sizes import smaller_prediction
+
 _SPLIT_PACKAGES = frozenset({"megatron", "torchtitan", "transformer_engine", "mbridge", "nemo", "nemo_rl"})
 _LARGEST_SPLIT = 64  # ranks that share one sequence
 _SMALLEST_SHARD = 10_000  # elements of a sharded parameter
@@ -67,7 +69,12 @@ def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -
         if found := known(groups, raised):
             return found
     if raised is None or not _LOADS.search(" ".join((raised.place or "", *raised.frames[-_INNER:]))):
-        return _too_long(groups) or _of_rows(groups, raised) or _in_plain_script(groups, raised)
+        return (
+            smaller_prediction(groups, raised)
+            or _too_long(groups)
+            or _of_rows(groups, raised)
+            or _in_plain_script(groups, raised)
+        )
     return Meaning(
         f"the checkpoint does not fit the model: a tensor has {groups['a']} elements in one and {groups['b']} in the "
         "other",

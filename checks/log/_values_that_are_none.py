@@ -9,6 +9,7 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import UncaughtException
 from mgpu.text import listed
 
+from ._before_training import none_before_training
 from ._followed_values import Origin, called, operands, origin, reads_attribute, subscript
 from ._messages import short_name, wrong_value
 from ._own_arguments import path_that_is_none
@@ -53,6 +54,8 @@ def value_is_none(one: UncaughtException) -> Meaning | None:
     if name is None:
         return None
     found = origin(one, name)
+    if early := none_before_training(one, name, found):
+        return early
     if found and found.passed:
         return _passed_in(one, name, found)
     if of_sample := _field_of_sample(one, name):

@@ -23,6 +23,10 @@ _UPPER = re.compile(
 )
 _NO_DIMENSION = re.compile(r"Dimension specified as (?P<dim>-?\d+) but tensor has no dimensions")
 _PERMUTED = re.compile(r"input\.dim\(\) = (?P<has>\d+) is not equal to len\(dims\) = (?P<given>\d+)")
+_CUT_PERMUTED = re.compile(r"permute\(\w*\): number of dimensions in the tensor input does not")
+# One item of a tensor as a slice, which keeps the dimension that an index takes away: x[i:i+1].
+_SLICE_OF_ONE = re.compile(r"(?P<of>[A-Za-z_][\w.]*)\[(?P<at>\w+) ?: ?(?P=at) ?\+ ?1\]")
+_TAKES_IMAGE = re.compile(r"\b(?:wandb\.Image|\w*(?:to_pil_image|ToPILImage\(\)|imshow|save_image))\(")
 _ENDS_IN_CALL = re.compile(rf"(?P<of>{NAME})\.(?:permute|transpose)\(")
 _CALL = re.compile(
     r"(?P<call>[\w.]+)\(\) (?:takes (?:from \d+ to )?(?P<takes>\d+) positional arguments? but (?P<given>\d+) (?:was|"
@@ -96,6 +100,24 @@ def _scalar(one: UncaughtException) -> Meaning | None:
                 ("x = x.reshape(1)", "x = x.squeeze(-1)  # not squeeze()"),
             ),
         ),
+    )
+
+
+def _with_batch(one: UncaughtException) -> Meaning | None:
+    """Explain a single image that still has its batch dimension, where something takes one image."""
+    found, code = _PERMUTED.search(one.message), one.own_code or ""
+    takes, part = _TAKES_IMAGE.search(code), _SLICE_OF_ONE.search(code)
+    more = int(found["has"]) == int(found["given"]) + 1 if found else bool(_CUT_PERMUTED.search(one.message) and part)
+    if not more or takes is None or ".permute(" in code:
+        return None
+    call = takes[0].strip("(")
+    kept, index = (part[0], f"{part['of']}[{part['at']}]") if part else ("", "images[0]")
+    numbers = f"It has {found['has']} dimensions, and {call}() takes {found['given']}. " if found else ""
+    return Meaning(
+        f"{call} gets {kept or 'a tensor'} with its batch dimension, and takes one image ({one.place})",
+        f"{numbers}A slice such as x[i:i+1] keeps the batch dimension, also if it has one image. An index, x[i], takes "
+        "it away.",
+        (Fix(f"Pass one image, without the batch dimension: {index}."),),
     )
 
 
@@ -219,6 +241,7 @@ _ALL: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     _scheduler,
     _empty_range,
     _scalar,
+    _with_batch,
     _permuted,
     _text_as_dict,
     _asks_without_terminal,

@@ -53,6 +53,11 @@ _OF_TENSORS = frozenset(
 )
 _LACKS = re.compile(r"'(?P<kind>tuple|list)' object has no attribute '(?P<name>\w+)'")
 _BY_NAME = re.compile(r"(?P<kind>tuple|list) indices must be integers or slices, not str")
+# A column of one row: train_data[3]['input_ids'].
+_CELL = re.compile(
+    r"(?P<data>[A-Za-z_][\w.]*(?:\[['\"]\w+['\"]\])?)\[(?:\d+|[a-z_]+)\]\[['\"](?P<column>input_ids|attention_mask|labels|"
+    r"token_type_ids|pixel_values|input_values|input_features|decoder_input_ids)['\"]\]\.(?P<name>\w+)"
+)
 _JOINED = re.compile(r"can only concatenate str \(not \"(?P<other>\w+)\"\) to str")
 _SIZE = re.compile(
     r"(?P<call>\w+)\(\): argument '\w+' failed to unpack the object at pos (?P<position>\d+) with error \"type must be "
@@ -95,6 +100,28 @@ def _own(one: UncaughtException) -> bool:
 def _only(pattern: str, code: str) -> str | None:
     names = {match["of"] for match in re.finditer(pattern, code)}
     return names.pop() if len(names) == 1 else None
+
+
+def _cell_of_dataset(one: UncaughtException) -> Meaning | None:
+    """Explain a tokenized column of a row that is a list, because the data set gives Python's own types."""
+    lacks = _LACKS.match(one.message)
+    found = [cell for cell in _CELL.finditer(one.code or "") if lacks and cell["name"] == lacks["name"]]
+    if not lacks or lacks["kind"] != "list" or len(found) != 1 or not _own(one):
+        return None
+    data, column, name = found[0]["data"], found[0]["column"], found[0]["name"]
+    ask = (Fix("To see the type of any value, call type().", ("print(type(value))",)),) if name == "type" else ()
+    return Meaning(
+        f"'{column}' of a row of {data} is a list, and .{name} belongs to tensors ({one.place})",
+        "A data set of Hugging Face's datasets gives Python's own lists and numbers, also for what a tokenizer with "
+        "return_tensors='pt' made, unless a format is set.",
+        (
+            Fix(
+                "Let it return tensors, or convert this one.",
+                (python("{:dotted}.set_format('torch')", data) or "dataset.set_format('torch')", "torch.tensor(value)"),
+            ),
+            *ask,
+        ),
+    )
 
 
 def _several_values(one: UncaughtException) -> Meaning | None:
@@ -345,6 +372,7 @@ def _removed(one: UncaughtException) -> Meaning | None:
 
 
 _KINDS: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
+    _cell_of_dataset,
     _several_values,
     _text_as_number,
     _not_in_list,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
+
+from ._circumstances import shown
 
 _DYNAMO = "https://pytorch.org/docs/stable/torch.compiler_troubleshooting.html"
 _EXTENSIONS = "https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py"
@@ -89,15 +91,36 @@ ROWS = (
             ("ldconfig -p | grep libcuda", "export LIBRARY_PATH=/usr/local/cuda/lib64/stubs",
              "mgpu doctor --only libcuda_missing")), _TRITON),
     Row("log_gpu_too_old_for_triton", "root", "library",
-        r"too old to be supported by the triton GPU compiler|Cannot find a working triton installation",
+        r"too old to be supported by the triton GPU compiler",
         ("RuntimeError: Found NVIDIA Tesla P100 which is too old to be supported by the triton GPU compiler, which is "
-         "used as the backend. Triton only supports devices of CUDA Capability >= 7.0",
-         "torch._inductor.exc.TritonMissing: Cannot find a working triton installation."),
-        "torch.compile cannot generate code for this GPU: Triton is missing, or the GPU is too old",
-        "Triton requires compute capability 7.0, and its own package.",
-        (Fix("If the GPU is new enough, install Triton together with torch.", ("pip install --upgrade torch triton",)),
+         "used as the backend. Triton only supports devices of CUDA Capability >= 7.0",),
+        "torch.compile cannot generate code for this GPU: it is too old for Triton",
+        "Triton requires compute capability 7.0 (Volta).",
+        (Fix("Use a newer GPU for torch.compile.", ("nvidia-smi --query-gpu=name,compute_cap --format=csv",)),
          _WITHOUT),
         _INDUCTOR),
+    Row("log_triton_missing", "root", "library", r"Cannot find a working triton installation",
+        ("torch._inductor.exc.TritonMissing: Cannot find a working triton installation.",),
+        "torch.compile needs Triton for a GPU, and it is not installed, or too old for this torch",
+        "For a GPU, torch.compile writes kernels that Triton compiles. Each torch release requires one Triton release, "
+        "and a wheel of torch with CUDA for Linux brings it.",
+        (Fix("Install Triton together with torch.", ("pip install --upgrade torch triton", "pip check")), _WITHOUT),
+        _INDUCTOR,
+        cases=(
+            Case(shown("on_windows"),
+                 "torch.compile needs Triton for a GPU, and torch brings none on Windows",
+                 "For a GPU, torch.compile writes kernels that Triton compiles. The package triton has no wheels for "
+                 "Windows: pip finds none. The package triton-windows has, each for one torch release.",
+                 (Fix("Install the release of triton-windows that fits this torch: 3.6 for torch 2.10, 3.5 for 2.9, "
+                      "3.4 for 2.8.",
+                      ("pip show torch", 'pip install -U "triton-windows<3.6"  # for torch 2.9')),
+                  _WITHOUT),
+                 "Traceback (most recent call last):\n"
+                 '  File "C:\\venv\\lib\\site-packages\\torch\\_inductor\\scheduler.py", line 9, in codegen\n'
+                 "    raise TritonMissing(inspect.currentframe())\n"
+                 "torch._inductor.exc.TritonMissing: Cannot find a working triton installation.\n",
+                 "https://github.com/triton-lang/triton-windows"),
+        )),
     Row("log_triton_pass_failed", "root", "library", r"PassManager::run failed",
         ("RuntimeError: PassManager::run failed",),
         "Triton could not compile a kernel for this GPU",

@@ -153,6 +153,18 @@ ROWS = (
              "python -c \"import pandas as pd; print(pd.read_parquet('train.parquet').columns)\"")),
         "https://verl.readthedocs.io/en/latest/preparation/prepare_data.html",
         summary="verl's dataset lacks a column."),
+    Row("log_verl_lora_without_bridge", "root", "launcher", r"LoRA/PEFT only supported via Megatron-Bridge",
+        ("AssertionError: LoRA/PEFT only supported via Megatron-Bridge",),
+        "verl's Megatron backend has LoRA only with Megatron-Bridge, which this run does not use",
+        "LoRA is on (lora.rank above 0 in the model's config), and the worker was built without a bridge, or with "
+        "mbridge, the other package (vanilla_mbridge).",
+        (Fix("Turn Megatron-Bridge on, for the reference and the critic too, and install it.",
+             ("actor_rollout_ref.actor.megatron.use_mbridge=True "
+              "actor_rollout_ref.actor.megatron.vanilla_mbridge=False", "pip show megatron-bridge")),
+         Fix("Train without LoRA, or with the FSDP backend, which has its own LoRA.",
+             ("actor_rollout_ref.model.lora.rank=0",
+              "actor_rollout_ref.actor.strategy=fsdp actor_rollout_ref.model.lora_rank=32"))),
+        "https://github.com/verl-project/verl/blob/main/verl/workers/megatron_workers.py"),
     Row("log_memory_saver_missing", "root", "library",
         r"Cannot find torch_memory_saver dynamic library|No module named 'torch_memory_saver'|"
         r"torch_memory_saver.{0,40} must be installed",

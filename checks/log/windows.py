@@ -31,6 +31,20 @@ ROWS = (
          Fix("Reinstall torch, and the extension for this torch.",
              ("pip install --force-reinstall --no-cache-dir torch", "pip list")), _USE_WSL),
         "https://docs.pytorch.org/docs/stable/notes/windows.html"),
+    Row("log_windows_dependency_missing", "root", "library",
+        r"Could not find module '(?:[^']{0,300}[\\/])?(?P<file>[^'\\/]+\.(?:dll|pyd))' \(or one of its dependencies\)",
+        (r"FileNotFoundError: Could not find module 'C:\env\Lib\site-packages\dgl\dgl.dll' (or one of its "
+         "dependencies). Try using the full path with constructor syntax.",),
+        "Windows could not load {file}: probably another library that it needs is missing",
+        "The message is the same if {file} itself is missing. If it is there, one that it loads is not: the CUDA "
+        "runtime of the version that it was built for, torch's libraries of another release, or the Visual C++ "
+        "runtime. The hint about a full path does not help.",
+        (Fix("Install the build of that package for this torch and CUDA, or its build for CPUs. First see whether the "
+             "file is there, and which torch is.", ("python -m torch.utils.collect_env", "pip list")),
+         Fix("If the builds fit, install the Visual C++ redistributable.",
+             ("winget install Microsoft.VCRedist.2015+.x64",))),
+        "https://docs.python.org/3/library/ctypes.html#ctypes.CDLL",
+        summary="Windows could not load a library, or one that it needs."),
     Row("log_windows_host_name", "secondary", "network", r"system error: 10049\b|kubernetes\.docker\.internal",
         ("[W socket.cpp:663] [c10d] The client socket has failed to connect to [kubernetes.docker.internal]:29500 "
          "(system error: 10049 - The requested address is not valid in its context.).",

@@ -1,0 +1,68 @@
+"""Which method of Hugging Face's Dataset is meant, where a script calls one that it does not have?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Fix
+from mgpu.command_line import Code, python
+from mgpu.snapshot import UncaughtException
+
+from ._own_objects import Meaning
+
+_LACKS = re.compile(r"'(?P<owner>Dataset|DatasetDict|IterableDataset)' object has no attribute '(?P<name>\w+)'")
+_LOADED = re.compile(r"^datasets/|\bload_dataset\(|\bload_from_disk\(|\bDataset\.from_")
+_OF_COLUMNS = "A column is removed and renamed with methods that have it in their name."
+_OF_ROWS = (
+    "It is no list and no table of pandas: its rows are chosen with select() and filter(), and changed with map()."
+)
+# What is called, and what is meant. A project's own class, xarray's or h5py's can be named Dataset, too.
+_COLUMNS = {
+    "remove": "remove_columns('NAME')",
+    "remove_column": "remove_columns('NAME')",
+    "drop_columns": "remove_columns('NAME')",
+    "drop_column": "remove_columns('NAME')",
+    "delete_columns": "remove_columns('NAME')",
+    "keep_columns": "select_columns(['NAME'])",
+    "rename": "rename_column('OLD', 'NEW')",
+}
+_ROWS = {
+    "apply": "map(function)",
+    "concat": "concatenate_datasets([first, second])",
+    "concatenate": "concatenate_datasets([first, second])",
+    "extend": "concatenate_datasets([first, second])",
+    "append": "add_item({'text': 'TEXT'})",
+    "head": "select(range(5))",
+    "sample": "shuffle(seed=0).select(range(100))",
+    "iloc": "select(range(100))",
+    "random_split": "train_test_split(test_size=0.1)",
+    "train_val_split": "train_test_split(test_size=0.1)",
+}
+
+
+def no_method_of_dataset(one: UncaughtException) -> Meaning | None:
+    """Explain a method that datasets.Dataset has under another name."""
+    found = _LACKS.match(one.message)
+    if found is None or one.packages[-1:] != ("",) or not one.place:
+        return None
+    owner, name = found["owner"], found["name"]
+    meant = _COLUMNS.get(name) or _ROWS.get(name)
+    # The name of the class alone can be the project's own one.
+    of_datasets = owner != "Dataset" or name in _COLUMNS or any(_LOADED.search(call.code or "") for call in one.calls)
+    if not meant or not of_datasets or f".{name}" not in (one.code or ""):
+        return None
+    return Meaning(
+        f"{owner} has no method {name}, which {one.place} calls: {meant.partition('(')[0]} is probably meant",
+        f"{owner} is probably the class of Hugging Face's datasets. {_OF_COLUMNS if name in _COLUMNS else _OF_ROWS} "
+        "These methods return a new data set, and leave the old one as it is.",
+        (
+            Fix("Call the method that it has.", (_call(meant),)),
+            Fix("Look which methods and columns it has.", ("print(type(dataset), dataset)", "help(type(dataset))")),
+        ),
+    )
+
+
+def _call(meant: str) -> Code:
+    if meant.startswith("concatenate_datasets"):
+        return python("from datasets import concatenate_datasets; dataset = concatenate_datasets([first, second])")
+    return Code(f"dataset = dataset.{meant}")
