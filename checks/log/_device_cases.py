@@ -119,6 +119,23 @@ _SHARDED = ('[rank0]: Traceback (most recent call last):\n[rank0]:   File '
             "line 1498, in prepare_model\n[rank0]:     model = torch.nn.parallel.DistributedDataParallel(\n[rank0]: "
             "RuntimeError: found no DeviceMesh from dtensor args for c10d::broadcast_.default!")
 FROM_A_GPU = (
+    Case(every(said("Torch not compiled with CUDA"), within(r"^torch/distributed/_shard/")),
+         "torch's own sharded tensors ask for a CUDA device, which this torch does not have",
+         "The script does not choose it: where a rank holds no part of a tensor, this code takes the current CUDA "
+         "device, whatever accelerator the run uses. It fails on others (XPU, HPU, NPU), mostly when FSDP1 saves or "
+         "loads a sharded state. A CUDA build of torch does not help there.",
+         (Fix("On another accelerator: upgrade torch and its backend, or use FSDP2, whose tensors are DTensors.",
+              ("fsdp_version: 2  # in accelerate's fsdp_config", "pip show torch accelerate")),
+          Fix("Or save the whole state, and resume from such a checkpoint. A sharded one cannot be loaded this way.",
+              ("fsdp_state_dict_type: FULL_STATE_DICT",)),
+          Fix("If the machine has NVIDIA GPUs, check the build.", ("mgpu doctor --only torch_is_cpu_build",))),
+         '[rank0]: Traceback (most recent call last):\n'
+         '[rank0]:   File "/x/site-packages/torch/distributed/_shard/sharded_tensor/_ops/tensor_ops.py", line 54, in '
+         'tensor_device\n[rank0]:     dev = torch.device(torch.cuda.current_device())\n'
+         '[rank0]:   File "/x/site-packages/torch/cuda/__init__.py", line 310, in _lazy_init\n'
+         '[rank0]:     raise AssertionError("Torch not compiled with CUDA enabled")\n'
+         "[rank0]: AssertionError: Torch not compiled with CUDA enabled\n",
+         "https://github.com/pytorch/pytorch/blob/main/torch/distributed/_shard/sharded_tensor/_ops/tensor_ops.py"),
     Case(said(r"Attempting to deserialize object on a CUDA device"),
          "a file that was saved with tensors on a GPU is loaded where torch sees no GPU",
          "Without map_location, torch puts each tensor back on the device that it had when it was saved. pickle.load "

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from mgpu.check import Fix
 from mgpu.command_line import shell
 from mgpu.signature import Case, Meaning
-from mgpu.snapshot import UncaughtException
+from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import counts, either, line_of, passed, reported, shown, within
 
@@ -16,6 +16,25 @@ _SERVERS = (
     r"\b(?:uvicorn|aiohttp|fastapi|flask|gradio|prometheus_client|socketserver|http/server|hypercorn|werkzeug|zmq)\b|"
     r"_server\b.* in \w*(?:main|serve|start|run)\w*$"
 )
+
+
+_AT_START = 60  # lines
+
+
+def several_launchers(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether several launchers started together, and all but one of each node failed at the port.
+
+    With one per node, only the main node's launcher opens the port: one fails. If each is its own main node, all fail.
+    """
+    banner = next((one for one in log.shows if one.name == "launcher_banner"), None)
+    if banner is None or raised is None or not _BY_LAUNCHER(log, raised):
+        return False
+    taken = next((one for one in log.seen if one.signature == "log_port_taken"), None)
+    together = taken is not None and 0 < taken.line - banner.line < _AT_START and taken.file == banner.file
+    return together and 2 <= raised.times < banner.times
+
+
+_BY_LAUNCHER = within(r"^torch/distributed/elastic/rendezvous/")
 
 
 def at_loopback(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
@@ -218,6 +237,26 @@ PASTED_TWICE = Case(
     "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: python -m torch.distributed.launch "
     "--nproc_per_node=3 train.py\n",
     "https://docs.python.org/3/library/argparse.html#exit-methods")
-TAKEN = (SERVER_PORT, SYSTEM_PORT)
+_BANNER = (
+    "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system being "
+    "overloaded\n")
+_NO_PORT = (
+    'Traceback (most recent call last):\n  File "/x/site-packages/torch/distributed/elastic/rendezvous/'
+    'static_tcp_rendezvous.py", line 55, in next_rendezvous\n    self._store = TCPStore(\n'
+    "RuntimeError: The server socket has failed to listen on any local network address. The server socket has failed "
+    "to bind to [::]:29500 (errno: 98 - Address already in use).\n")
+SEVERAL_LAUNCHERS = Case(
+    several_launchers,
+    "this job probably starts several launchers on one node, and only the first of them gets the port",
+    "Several torchruns started together, and more than one of them found the port taken, but not all: it is hardly "
+    "another run's. srun starts its command once per task, so two tasks on a node start two launchers, of which each "
+    "starts ranks for all its GPUs. On another port they would collide in the same way.",
+    (Fix("Start one launcher per node.",
+         ("sbatch --ntasks-per-node=1 --gpus-per-node=4 ...",
+          "srun --ntasks-per-node=1 torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d "
+          "--rdzv-endpoint=HOST:29500 train.py")),
+     Fix("Or start one process per task, without a launcher.", ("srun --ntasks-per-node=4 python train.py",))),
+    _BANNER * 3 + _NO_PORT * 2, "https://docs.pytorch.org/docs/stable/elastic/run.html")
+TAKEN = (SEVERAL_LAUNCHERS, SERVER_PORT, SYSTEM_PORT)
 UNREACHABLE = (OWN_STORE, CONTAINER_NAME)
 # fmt: on

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.command_line import python, shell
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
+
+from ._circumstances import called, every, within
 
 _OVERRIDES = "https://hydra.cc/docs/advanced/override_grammar/basic/"
 _DEFAULTS = "https://hydra.cc/docs/advanced/defaults_list/"
@@ -80,6 +82,31 @@ _VLLMS_OWN = (
     "log_vllm_length_beyond_model", "log_vllm_lora_rank", "log_vllm_memory_full", "log_vllm_context_too_long",
 )
 _SHOW = "python train.py --cfg job  # prints the composed config"
+_OF_CHECKPOINT = Case(
+    every(within(r" in (?:load_\w*(?:checkpoint|model_ensemble)\w*|load_from_checkpoint|restore_from|"
+                 r"from_pretrained)$"),
+          called(r"\bOmegaConf\.\w*merge\(")),
+    "the config that is stored in a checkpoint does not fit the installed package: {key}",
+    "The key comes from the checkpoint that is loaded, not from a config file or the command line of this run. The "
+    "release that wrote the checkpoint has other keys than the installed one, so options of the command line (--cfg, "
+    "+key=value) do not change it.",
+    (Fix("Install the release of the package that wrote the checkpoint. Its model card or its README names it; for "
+         "fairseq it is often the main branch, not the release on PyPI.",
+         ("pip install git+https://github.com/facebookresearch/fairseq.git  # fairseq",)),
+     Fix("Compare the stored config with the installed package.",
+         ("python -c \"import torch; c = torch.load('CHECKPOINT', map_location='cpu', weights_only=False); "
+          "print(c.get('cfg') or c.get('args') or c.keys())\"",)),
+     Fix("Or remove the key from a copy of the checkpoint.",
+         ("state['cfg']['task'].pop('KEY', None); torch.save(state, 'COPY.pt')",), kind="stopgap",
+         caveat="What the key controls is lost: compare the results with known ones.")),
+    'Traceback (most recent call last):\n  File "/x/train.py", line 60, in build\n    models = load(path)\n'
+    '  File "/x/site-packages/fairseq/checkpoint_utils.py", line 436, in load_model_ensemble_and_task\n'
+    "    task = tasks.setup_task(cfg.task)\n"
+    '  File "/x/site-packages/fairseq/dataclass/utils.py", line 500, in merge_with_parent\n'
+    "    merged_cfg = OmegaConf.merge(dc, cfg)\n"
+    '  File "/x/site-packages/omegaconf/_utils.py", line 610, in _raise\n    raise ex\n'
+    "omegaconf.errors.ConfigKeyError: Key 'several_files' not in 'SpeechConfig'\n",
+    "https://github.com/facebookresearch/fairseq/blob/main/fairseq/checkpoint_utils.py")
 
 ROWS = (
     Row("log_yaml_damaged", "root", "script",
@@ -114,7 +141,7 @@ ROWS = (
         "releases. Or a default config was not included. The next line of the log (full_key) has its full name.",
         (Fix("Start from the config files of the installed version, and apply your changes again.", (_SHOW,)),
          Fix("Or add the key, with a +.", ("python train.py +group.key=value",))), _STRUCT,
-        because_of=("log_override_unknown",),
+        because_of=("log_override_unknown",), cases=(_OF_CHECKPOINT,),
         summary="The program uses a config key that the config does not have."),
     Row("log_config_value_missing", "root", "script",
         r"(?:Missing mandatory value: |You must specify '(?=[^']+', e\.g))(?P<key>[^\s']+)",

@@ -8,6 +8,7 @@ from mgpu.signature import Case, Row, signatures
 from ._circumstances import either, said, within
 from ._file_call_cases import CALLS, COMMANDS, CREATED_BEFORE, OTHER_END_CLOSED, WANDB_ENDED
 from ._library_cases import EPOCH_WITHOUT_STEPS
+from ._loader_cases import WORKERS
 from ._path_cases import HOMES, LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, PATHS
 from ._sample_shapes import explain_shapes
 from ._system_cases import PROGRAM_MISSING
@@ -95,16 +96,19 @@ ROWS = (
         "https://github.com/pytorch/pytorch/issues/5040"),
     Row("log_loader_worker_died", "root", "script",
         r"DataLoader worker \(pid(?:\(s\))? ?[\d, ]+\) "
-        r"(?:is killed by signal: (?!Bus)|exited unexpectedly)|DataLoader worker .* is killed by signal: Killed",
+        r"(?:is killed by signal: (?!Bus|Hangup)|exited unexpectedly)|"
+        r"DataLoader worker .* is killed by signal: Killed|"
+        r"Unexpected (?:segmentation fault|floating-point exception) encountered in worker",
         ("RuntimeError: DataLoader worker (pid(s) 3216) exited unexpectedly",
          "RuntimeError: DataLoader worker (pid 99) is killed by signal: Killed. ",
-         "RuntimeError: DataLoader worker (pid 7) is killed by signal: Segmentation fault. "),
+         "RuntimeError: DataLoader worker (pid 7) is killed by signal: Segmentation fault. ",
+         "ERROR: Unexpected segmentation fault encountered in worker."),
         "a DataLoader worker died",
         "Killed: host memory ran out (each worker copies the data it touches). Segmentation fault: a decoding library "
         "crashed. Otherwise it exited by itself.",
         (Fix("Check whether the kernel killed it.", ("sudo dmesg -T | grep -i 'killed process' | tail",)), _FEWER,
          Fix("Find the sample: without workers, the traceback shows it.", ("DataLoader(..., num_workers=0)",))),
-        "https://github.com/lm-sys/FastChat/issues/568"),
+        "https://github.com/lm-sys/FastChat/issues/568", cases=WORKERS),
     Row("log_background_worker_died", "root", "script",
         r"background workers? (?:is|are) no longer alive",
         ("RuntimeError: One or more background workers are no longer alive. Exiting. Please check the print statements "

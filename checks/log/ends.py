@@ -9,6 +9,7 @@ from .._kernel_line import KERNEL_LINE
 from ._circumstances import every, said, stacked
 from ._container_cases import LIBRARIES_OF_HOST
 from ._file_call_cases import LOCK_TAKEN
+from ._loader_cases import OF_WORKERS
 from ._stop_cases import ENDED_WHILE_SAVING, ENDED_WITH_SESSION, STOPPED_WHILE_SAVING
 
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
@@ -152,18 +153,20 @@ ROWS = (
          Fix("Try without a preloaded allocator.", ("env -u LD_PRELOAD mgpu launch train.py",))), _FAULTS),
     Row("log_terminal_closed", "root", "kernel",
         r"got signal: 1\b|closing signal SIGHUP|exitcode\s*:? ?-1 .*\(SIGHUP\)|Signal 1 \(SIGHUP\)|"
-        r"Received (?:1|Signals\.SIGHUP) death signal|" + _job("Hangup"),
+        r"Received (?:1|Signals\.SIGHUP) death signal|DataLoader worker .{1,60} is killed by signal: Hangup|"
+        + _job("Hangup"),
         ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 26993 got signal: 1",
          "W1121 10:00:00.000 4711 api.py:1010] Sending process 27001 closing signal SIGHUP",
          "W1121 10:00:00.000 4711 api.py:725] Received 1 death signal, shutting down workers",
          "Signal 1 (SIGHUP) received by PID 4711", "Hangup",
+         "RuntimeError: DataLoader worker (pid 9) is killed by signal: Hangup. ",
          "/w/run.sh: line 114: 1508441 Hangup                  \"${CMD[@]}\" 2>&1"),
         "the terminal or ssh session closed, which stopped the run (SIGHUP)",
         "Programs that a terminal started get SIGHUP when it closes. torchrun and accelerate launch handle it "
         "themselves, so nohup does not protect them.",
         Fix("Detach the run from the terminal.", ("mgpu launch --detach train.py", "tmux new -s train")),
         "https://github.com/pytorch/pytorch/issues/67538", effect_of="stop",
-        cases=(ENDED_WHILE_SAVING, ENDED_WITH_SESSION)),
+        cases=(ENDED_WHILE_SAVING, ENDED_WITH_SESSION, OF_WORKERS)),
     Row("log_interrupted", "root", "scheduler", r"got signal: 2\b|closing signal SIGINT|^KeyboardInterrupt\b|"
         r"^\w+Error: KeyboardInterrupt:?(?: <EMPTY MESSAGE>)? ?$|"
         r"Keyboard interruption\. Exiting|Detected KeyboardInterrupt, attempting graceful shutdown|"

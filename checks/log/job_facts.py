@@ -42,6 +42,11 @@ ROWS = (
          _LAUNCHER),
     _row("process_ended", r"^Killing subprocess \d|\bexits with return code = [1-9]",
          ("[2026-11-08 10:00:01,116] [INFO] [launch.py:319:sigkill_handler] Killing subprocess 71",), _LAUNCHER),
+    _row("launcher_banner",  # each torchrun that starts several ranks prints it once
+         r"^\W*(?:\d+: )?Setting OMP_NUM_THREADS environment variable for each process to be 1 in default",
+         ("Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system "
+          "being overloaded, please further tune the variable",),
+         "https://github.com/pytorch/pytorch/blob/main/torch/distributed/run.py"),
     _row("errors_of_lsf", r"^Read file <[^<>]+> for stderr output of this job",
          ("Read file </work/ada/fit.err> for stderr output of this job.",), _BSUB),
     _row("errors_of_slurm", r"^\s*(?:#SBATCH\s+(?:--error(?:=|\s+)|-e\s*)|StdErr=)[^\s=]",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
-from ._circumstances import from_several_ranks, shown
+from ._circumstances import from_several_ranks, line_of, shown
 from ._slurm_cases import REASONS, SPOOLED_FIXES, SPOOLED_WHY
 from .commands import IN_SHELL
 
@@ -46,6 +46,17 @@ _BASHRC_READ = Case(
          "/path/to/env/bin/python -m torch.distributed.run ...")),
     "/home/ada/.bashrc: line 7: rbenv: command not found\nCondaError: Run 'conda init' before 'conda activate'\n",
     "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html")
+_NO_FOLDER = Case(
+    line_of("log_environment_not_active", r"/bin/activate: No such file"),
+    "the environment that the job's script activates does not exist on this node",
+    "Its folder was moved or removed, is on a disk that is not mounted here, or was never made: a step before that "
+    "should make it on each node's own disk (/tmp) did not run or failed. Without `set -e` the script goes on with "
+    "another Python, and packages are missing.",
+    (Fix("Look for the folder on the nodes of the job.", ("srun --ntasks-per-node=1 ls -l FOLDER/bin/activate",)),
+     Fix("If the script should make it, do that in each node's own step, and stop if it fails.",
+         ("set -euo pipefail", "srun --ntasks-per-node=1 python -m venv /tmp/ENV"))),
+    "job.sh: line 5: /home/u/venv/bin/activate: No such file or directory\n",
+    "https://docs.python.org/3/library/venv.html")
 ROWS = (
     Row("log_job_reports_exit", "wrapper", "launcher",
         r"^\W{0,4}(?:(?:ERROR|Error|FAILED|FAIL)\W{1,3})?(?:(?:[\w.-]{1,20} ){0,3}?(?i:training|job|script|run|phase|"
@@ -83,7 +94,8 @@ ROWS = (
             ("sinfo -o '%P %l %D %G'", "scontrol show job $SLURM_JOB_ID", "sbatch --test-only SCRIPT")), _ERRNO,
         summary="Slurm rejected the job or the step.", cases=REASONS),
     Row("log_slurm_program_missing", "root", "scheduler",
-        r"error: execve\(\): .+: (?:No such file or directory|Permission denied|Exec format error)|"
+        r"error: execve\(\): (?!\S*/\S+\.(?:sh|bash|slurm|sbatch): No such).+: (?:No such file or directory|Permission "
+        r"denied|Exec format error)|"
         r"srun: fatal: Can not execute ",
         ("slurmstepd: error: execve(): torchrun: No such file or directory",
          "slurmstepd: error: execve(): /home/u/run.sh: Permission denied",
@@ -96,6 +108,18 @@ ROWS = (
          Fix("For a script of your own, make it executable.", ("chmod +x run.sh; head -n 1 run.sh",))), _SBATCH,
         because_of=("log_slurm_working_folder_missing", "log_conda_folder_missing", "log_environment_not_active",
                     "log_module_not_loaded")),
+    Row("log_slurm_step_script_missing", "root", "scheduler",
+        r"error: execve\(\): (?P<script>\S*/\S+\.(?:sh|bash|slurm|sbatch)): No such file or directory",
+        ("slurmstepd: error: execve(): /scratch/ada/prepare.sh: No such file or directory",),
+        "a script that the job starts with srun does not exist on its nodes: {script}",
+        "It was moved or renamed, or its disk is not mounted there. A script whose first line (#!) names a missing "
+        "interpreter gives the same message. A job script without `set -e` goes on, and what this script should have "
+        "made (an environment, a server, files) is then missing too.",
+        (Fix("Look for it on the nodes of the job, and correct its path in the job script.",
+             ("srun --ntasks-per-node=1 ls -l {script:path}", "head -n 1 {script:path}", "grep -n srun JOB.sh")),
+         Fix("Let the job script stop at the first failed command.", ("set -euo pipefail",))), _SBATCH,
+        because_of=("log_slurm_working_folder_missing",),
+        summary="A script that the job starts with srun does not exist on its nodes."),
     Row("log_slurm_working_folder_missing", "secondary", "scheduler", r"couldn't chdir to [`'](?P<folder>[^']+)'",
         ("slurmstepd: error: couldn't chdir to `/home/u/proj': No such file or directory: going to /tmp instead",),
         "the job's working folder {folder} does not exist on a node, so it runs in /tmp",
@@ -167,7 +191,7 @@ ROWS = (
             ('eval "$(conda shell.bash hook)"; conda activate NAME', "conda env list",
              "/path/to/env/bin/python -m torch.distributed.run ...")),
         "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html", tags=("before_ranks",),
-        cases=(_BASHRC_READ,)),
+        because_of=("log_slurm_step_script_missing",), cases=(_BASHRC_READ, _NO_FOLDER)),
     Row("log_folder_not_entered", "secondary", "launcher",
         rf"{IN_SHELL}cd: (?=can't cd to |.*: (?:No such file or directory|Not a directory|Permission denied)$)"
         r"(?:can't cd to )?(?P<folder>[^:]+)(?:: .*)?$",

@@ -4,7 +4,7 @@ A nohup.out, a log that a script opens with `>>`, or the output of a requeued Sl
 counts. A run begins where the first lines of the file are printed again after the end of the run before: after what
 only a launcher or Slurm prints at the end of the whole run, or, in the output of one process, after an exception or an
 error that its logger reports. There it also begins where hundreds of lines follow an exception: nothing prints so much
-after its end.
+after its end. And it begins where Python reports a syntax error in a script that ran before: it was edited between.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ _REPORT_OF_JOB = re.compile(
 )
 # srun reports that a task ended. What follows is of the other tasks, or of what was started afterwards.
 _END_OF_TASK = re.compile(rb"^srun: (?:error: \S+: tasks? \d|Job step aborted|Terminating)", re.M)
+# A frame of a file that was read and ran has a function, Python's place of a syntax error has none.
+_PLACE = re.compile(rb'^  File "(?P<file>[^"<\n][^"\n]*)", line (?P<line>\d+)(?P<ran>, in )?', re.M)
 # A part of the file is searched for a pattern only if it has one of its texts: that is ten times faster.
 # fmt: off
 _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
@@ -95,6 +97,32 @@ _ANY = {"number": rb"(?:0x[0-9a-fA-F]+|\d+)", "space": rb"[ \t]+", "frame": rb"[
 
 
 @dataclass
+class _Edited:
+    """Where Python reports a syntax error in a script that ran before, and that did not run after it."""
+
+    begin: int | None = None
+    _place: tuple[bytes, bytes] = (b"", b"")
+    _ran: set[bytes] = field(default_factory=set)
+
+    def add(self, part: bytes, before: int) -> None:
+        """Read a part of the file that follows so many lines."""
+        if b'", line ' not in part:
+            return
+        at, number = 0, before + 1
+        for found in _PLACE.finditer(part):
+            number += part.count(b"\n", at, found.start())
+            at = found.start()
+            place = found["file"], found["line"]
+            if found["ran"]:
+                self._ran.add(place[0])
+                self.begin = None if place[0] == self._place[0] else self.begin
+            # Code above it is of a traceback: the script ran, and imported the file.
+            elif place[0] in self._ran and (self.begin is None or place != self._place):
+                above = part[part.rfind(b"\n", 0, max(0, at - 1)) + 1 : at]
+                self.begin, self._place = (self.begin, self._place) if above.startswith(b"    ") else (number, place)
+
+
+@dataclass
 class _Marks:
     """What a file shows of its runs, as (line, place in the head) and lines."""
 
@@ -105,6 +133,7 @@ class _Marks:
     logged_ends: list[int] = field(default_factory=list)
     all_ends: list[int] = field(default_factory=list)
     ends_of_tasks: list[int] = field(default_factory=list)
+    edited: _Edited = field(default_factory=lambda: _Edited())
     after_reports: list[int] = field(default_factory=list)  # first lines of the jobs whose output follows a report
     several: int = 0  # the last line that shows several processes; 0: none does
     lines: int = 0
@@ -145,7 +174,8 @@ def _is_regular(path: Path) -> bool:
 
 def _last(parts: Iterable[bytes]) -> LastRun | None:
     marks = _marks(parts)
-    certain = {*marks.nohups[1:], *(marks.after_reports or _begins(marks))}
+    edited = [marks.edited.begin] if marks.edited.begin else []
+    certain = {*marks.nohups[1:], *(marks.after_reports or _begins(marks)), *edited}
     known = marks.alone_from or marks.after_reports
     begins = _once(sorted({*certain, *([] if known else _after_ends(marks))}), certain, marks)
     return LastRun(begins[-1], len(begins), begins[-1] in certain) if begins else None
@@ -178,6 +208,7 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
         marks.nohups += lines.of(_NOHUP)
         marks.ends_of_tasks += lines.of(_END_OF_TASK)
         marks.after_reports += lines.after(_REPORT_OF_JOB)
+        marks.edited.add(part, before)
         marks.several = max(lines.of(_SEVERAL_PROCESSES), default=marks.several)
         for place, (pattern, word) in enumerate(head):
             if word in part and often[place] <= _OFTEN:
