@@ -34,6 +34,8 @@ def _calls_in(code: str) -> list[ast.Call]:
 
 def hands_on(code: str, name: str) -> bool:
     """Whether a line passes on arguments that it got (`**kwargs`), and does not pass this one by its name."""
+    if "**" not in code:
+        return False
     keywords = [keyword.arg for call in _calls_in(code) for keyword in call.keywords]
     return None in keywords and name not in keywords
 

@@ -22,6 +22,10 @@ PERMUTE = (
 )
 SIZES = "RuntimeError: The size of tensor a ({}) must match the size of tensor b ({}) at non-singleton dimension 2"
 NO_MOMENTUM = "TypeError: AdamW.__init__() got an unexpected keyword argument 'momentum'"
+FULL = (
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity; "
+    "7.25 GiB already allocated; 0 bytes free; 7.27 GiB reserved in total by PyTorch)\n"
+)
 NONE = "TypeError: 'NoneType' object is not callable"
 NO_ATTRIBUTE = "AttributeError: '{}' object has no attribute '{}'"
 
@@ -197,6 +201,20 @@ def test_the_line_that_passes_a_value_is_named(
 @pytest.mark.parametrize(
     ("log", "row", "title", "words", "absent"),
     [
+        (
+            frames(("/home/ada/net.py", "run", "net(x)")).replace("/home/ada/net.py", "<ipython-input-4-0c1f>") + FULL,
+            "log_gpu_memory_full",
+            "a GPU's memory is full in a notebook",
+            "empty_cache",
+            "nvidia-smi",
+        ),
+        (
+            frames((SCRIPT, "main", "net(x)")) + FULL,
+            "log_gpu_memory_full",
+            "a GPU's memory is full",
+            "Halve the batch",
+            "kernel",
+        ),
         (
             frames((SCRIPT, "main", "loss = net(x)"), COMPILE)
             + "torch._inductor.exc.TritonMissing: Cannot find a working triton installation. Either the package is "

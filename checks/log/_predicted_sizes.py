@@ -28,7 +28,9 @@ def _named(node: ast.expr) -> str | None:
 
 
 def _sides(code: str) -> tuple[str, str] | None:
-    """Return the names of the two sides of the only operator in a line: torch calls their sizes a and b."""
+    """Return the names on the two sides of the only operator of a line: torch calls their sizes a and b."""
+    if not (_PREDICTED.search(code) and _TARGET.search(code)):
+        return None
     tree = parsed(code)
     found = [node for node in ast.walk(tree) if isinstance(node, ast.BinOp)] if tree else []
     names = (_named(found[0].left), _named(found[0].right)) if len(found) == 1 else (None, None)

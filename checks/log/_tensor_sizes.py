@@ -65,16 +65,11 @@ def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -
                 Fix("If it fits then, split the other tensor too, or upgrade the framework.", ("pip check",)),
             ),
         )
-    for known in (_of_positions, _of_other_ranks, _of_other_parameters):
+    for known in (_of_positions, _of_other_ranks, _of_other_parameters, smaller_prediction):
         if found := known(groups, raised):
             return found
     if raised is None or not _LOADS.search(" ".join((raised.place or "", *raised.frames[-_INNER:]))):
-        return (
-            smaller_prediction(groups, raised)
-            or _too_long(groups)
-            or _of_rows(groups, raised)
-            or _in_plain_script(groups, raised)
-        )
+        return _too_long(groups) or _of_rows(groups, raised) or _in_plain_script(groups, raised)
     return Meaning(
         f"the checkpoint does not fit the model: a tensor has {groups['a']} elements in one and {groups['b']} in the "
         "other",

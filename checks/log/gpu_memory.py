@@ -170,7 +170,23 @@ _LAST = (
          "https://openrlhf.readthedocs.io/en/latest/performance.html"),
 )
 _GENERAL = 3  # of the cases of the steps: a later step, the backward and the forward pass. The numbers say more.
-_CASES = (*_FIRST, *DRIVER, *BEFORE_STEPS, *OF_TRAINERS, *IN_STEPS[:-_GENERAL], *_LAST, *IN_STEPS[-_GENERAL:])
+_IN_NOTEBOOK = Case(
+    within(r"^(?:Cell In ?\[\d+\]|<ipython-input-\d+)"),
+    "a GPU's memory is full in a notebook, whose kernel keeps what earlier cells and turns of a loop left there",
+    "It keeps every model, optimizer and batch that a name, an output (Out[3], _) or the last exception still "
+    "refers to. A loop that builds a model in each turn keeps the old one until the name has the new one. If a fresh "
+    "kernel runs out of memory in its first turn, too, the model and this batch do not fit.",
+    (Fix("Delete what is no longer used, and see what is left.",
+         ("del model, optimizer", "gc.collect(); torch.cuda.empty_cache()",
+          "print(torch.cuda.memory_allocated() / 2**30)")),
+     Fix("Restart the kernel, or run each experiment as a script in a process of its own."),
+     Fix("If a fresh kernel has no room either, use a smaller batch, with more steps of gradient accumulation.")),
+    'Traceback (most recent call last):\n  File "<ipython-input-4-0c1f>", line 7, in <module>\n    out = net(x)\n'
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity; "
+    "7.25 GiB already allocated; 0 bytes free; 7.27 GiB reserved in total by PyTorch)",
+    "https://docs.pytorch.org/docs/stable/notes/faq.html")
+_CASES = (*_FIRST, *DRIVER, *BEFORE_STEPS, *OF_TRAINERS, *IN_STEPS[:-_GENERAL], *_LAST, *IN_STEPS[-_GENERAL:],
+          _IN_NOTEBOOK)
 # The same places, if another process holds too little to explain it.
 _OWN = "Including non-PyTorch memory"
 _BESIDE = (
