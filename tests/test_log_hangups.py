@@ -79,6 +79,17 @@ CASES = {
         SHARDED.format(frame='nn/modules/module.py", line 54, in convert'), "log_torch_without_cuda", "has no CUDA"),
 }  # fmt: skip
 
+NO_SHARD = (
+    'Traceback (most recent call last):\n  File "/w/fit.py", line {line}, in main\n    batch = next(shards)\n'
+    '  File "/w/shards.py", line 9, in read\n    np.fromfile(path)\n'
+    "FileNotFoundError: [Errno 2] No such file or directory: 'data/sets/{name}.bin'\n"
+)
+NO_WORDS = (
+    'Traceback (most recent call last):\n  File "/w/fit.py", line 30, in main\n    words.load(path)\n'
+    'OSError: Not found: "./data/words/all.model": No such file or directory Error #2\n'
+)
+NEXT = "".join(f"step:{n}/500 train_loss:{4 - n / 100:.4f} train_time:{n * 40}ms\n" for n in range(1, 40))
+
 
 def problem(log: Log) -> tuple[str, Problem]:
     first = root_cause.find_cause(log, None).first
@@ -128,3 +139,19 @@ def test_a_script_that_ran_and_cannot_be_read_any_more_was_edited_between(
 def test_a_file_that_was_edited_and_is_imported_does_not_cut_the_traceback(tmp_path: Path) -> None:
     imports = 'Traceback (most recent call last):\n  File "run.py", line 1, in <module>\n    import fit\n'
     assert read_text(FAILED.format(7) + imports + NOT_READ.format("fit.py", 9), tmp_path).last_run is None
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        (NO_SHARD.format(line=90, name="b") + NEXT + (NO_WORDS + NEXT) * 2 + NO_WORDS, True),
+        (NO_SHARD.format(line=20, name="b") + NEXT + (NO_WORDS + NEXT) * 2 + NO_WORDS, False),  # it was missing before
+        (NO_SHARD.format(line=90, name="b") + NEXT + NO_WORDS, False),  # perhaps with another path
+        ((NO_SHARD.format(line=90, name="b") + NEXT) * 3, False),
+        (NO_SHARD.format(line=90, name="b").replace("data/", "/mnt/a/") + NEXT + (NO_WORDS + NEXT) * 2, False),
+    ],
+)
+def test_files_of_one_folder_that_later_runs_miss_one_after_the_other(text: str, lost: bool, tmp_path: Path) -> None:
+    verdict = root_cause.find_cause(read_text(text, tmp_path), None)
+    first = verdict.first.id if verdict.first else None
+    assert (first == "log_folder_lost") is lost, first

@@ -30,6 +30,7 @@
 * hub: could models or data not be fetched?
 * data, paths, dataset_library, streams_and_trackers: did reading the data, the library that prepares it, or a tracker
   fail? Was a path wrong?
+* lost_folder: did a folder of the data vanish while several runs used it?
 * batches: did a collator or a function of torch get text, lists or None in place of tensors?
 * pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
 * vision, rendering, graphs_and_sound: did a package for images, scenes, simulators, graphs or sound refuse?
@@ -86,13 +87,13 @@ ORDER: tuple[str, ...] = (
     "more_trainers", "config_files", "versions", "models", "pretrained", "adapters", "diffusion_models", "vision",
     "rendering", "graphs_and_sound", "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling",
     "kernels", "building", "generated_code", "hub", "data", "batches", "system_parts", "paths", "dataset_library",
-    "streams_and_trackers", "wrapping", "sharding", "model_placement", "assertions", "mesh", "dtensors", "training",
-    "trainer", "trainer_options", "parallel_options", "preference_training", "fine_tuners", "lightning_runs",
-    "zero", "deepspeed_runs", "deepspeed_checks", "megatron_runs", "megatron_setup", "optimizing", "recomputation",
-    "precision", "tensors", "indexing", "autograd", "saved_files", "collectives", "nccl", "nccl_calls",
-    "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting",
-    "stalled", "diverged", "lone_work", "still_working", "stood_still", "after_end", "printed_stacks", "not_finite",
-    "own_message", "cut_tracebacks", "commands", "shell_scripts", "dataset_columns", "other_programs", "own_code",
-    "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
+    "lost_folder", "streams_and_trackers", "wrapping", "sharding", "model_placement", "assertions", "mesh", "dtensors",
+    "training", "trainer", "trainer_options", "parallel_options", "preference_training", "fine_tuners",
+    "lightning_runs", "zero", "deepspeed_runs", "deepspeed_checks", "megatron_runs", "megatron_setup", "optimizing",
+    "recomputation", "precision", "tensors", "indexing", "autograd", "saved_files", "collectives", "nccl",
+    "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings",
+    "waiting", "stalled", "diverged", "lone_work", "still_working", "stood_still", "after_end", "printed_stacks",
+    "not_finite", "own_message", "cut_tracebacks", "commands", "shell_scripts", "dataset_columns", "other_programs",
+    "own_code", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
 )
 # fmt: on

@@ -1,4 +1,4 @@
-"""checks/log/own_code.py and started_twice.py"""
+"""checks/log/own_code.py, started_twice.py and lost_folder.py"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mgpu.snapshot import Circumstance, Log, UncaughtException
+from mgpu.snapshot import Circumstance, Log, TracedCall, UncaughtException
 from tests.checks.facts import Case, fails, log, table, well
 
 
@@ -24,6 +24,15 @@ def failed(rank: int, message: str, line: int) -> UncaughtException:
 
 TWICE = (failed(0, FULL, 20), failed(0, f"{FULL} Tried again.", 40), failed(1, FULL, 60))
 RESTARTED = (Circumstance("ranks_restarted", "will restart worker group", "run.log", 30, 30),)
+
+
+def missed(path: str, line: int, at: int, **changes: Any) -> UncaughtException:
+    calls = (TracedCall(f"fit.py:{at} in main"),)
+    message = f"[Errno 2] No such file or directory: '{path}'"
+    return UncaughtException("FileNotFoundError", message, "run.log", line, calls=calls, **changes)
+
+
+LATER = missed("data/words.model", 90, 30, times=3)
 
 CASES = (
     fails("log_name_without_value", "fit.py:41 in main reads scale before it has a value", "grep -n scale fit.py",
@@ -60,6 +69,12 @@ CASES = (
         log=log(raised=TWICE)),
     well("log_started_twice", "no rank failed twice", log=log(raised=TWICE[1:])),
     well("log_started_twice", "no rank failed twice", log=log(raised=TWICE, shows=RESTARTED)),
+    fails("log_folder_lost", "files in data probably vanished while the job ran: first data/b.bin was missing",
+        "ls -ld data", log=log(raised=(missed("./data/b.bin", 40, 80, caught=True), LATER))),
+    well("log_folder_lost", "no files of one folder vanished",
+        log=log(raised=(missed("data/b.bin", 40, 20, caught=True), LATER))),
+    well("log_folder_lost", "no files of one folder vanished",
+        log=log(raised=(missed("/mnt/data/b.bin", 40, 80, caught=True), LATER))),
     well("log_started_twice", "no GPU was full", log=log(raised=(failed(0, "a", 20), failed(0, "b", 40)))),
 )  # fmt: skip
 
