@@ -105,7 +105,7 @@ LSTM = [*FC[:2], (NETS, "forward", "h = self.lstm(x)"), ("torch/nn/modules/rnn.p
         (LSTM, RNN.format("parameter", "cuda:0", "parameter", "cpu"), "the weights of self.lstm are on the CPU"),
         (LSTM, RNN.format("hidden", "cuda:0", "hidden", "cpu"), "the hidden state is on the CPU, and the input on the"),
         # No layer of torch: a product in the script itself. Two GPUs: the model was split or copied.
-        ([(SCRIPT, "main", "y = a @ b")], FOUND.format("cuda:0", "cpu", "mat2", "wrapper_CUDA_mm"), "the model"),
+        ([(SCRIPT, "main", "y = a @ b")], FOUND.format("cuda:0", "cpu", "mat2", "wrapper_CUDA_mm"), "train.py:7"),
         (FC, FOUND.format("cuda:0", "cuda:1", "mat1", "wrapper_CUDA_addmm"), "the model and its"),
         (FC, f"{DEVICES}found at least two devices, cuda:0 and cpu!\n", "the model and its"),
     ],

@@ -5,8 +5,9 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import either, every, raised_in, said, shown, through, within
+from ._circumstances import either, every, in_own_line, own_line, raised_in, said, shown, through, within
 
+_MOVES = "https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html"
 _BIG_MODELS = "https://huggingface.co/docs/accelerate/concept_guides/big_model_inference"
 
 # fmt: off
@@ -18,6 +19,11 @@ _ON_TWO = ('Traceback (most recent call last):\n  File "/x/train.py", line 58, i
            '  File "/x/site-packages/{file}", line 9, in {function}\n    x = f(y)\n'
            "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
            "{devices}!{end}")
+_OWN_LINE = ('Traceback (most recent call last):\n  File "/x/train.py", line 58, in update\n    {code}\n'
+             "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
+             "cuda:0 and cpu!")
+_CPU_IN_OWN_LINE = every(in_own_line,
+                         said(r"found at least two devices, (?:cpu and (?!meta)\w|(?!meta)[\w:]+ and cpu!)"))
 TWO_DEVICES = (
     Case(either(within(r"nn/parallel/(?:data_parallel|parallel_apply|replicate)\.py"),
                 shown("data_parallel")),
@@ -94,6 +100,27 @@ TWO_DEVICES = (
          (_PER_GPU, Fix("If the model is too large for one GPU, shard it instead.", ("mgpu configure", "nvidia-smi"))),
          _ON_TWO.format(file="accelerate/hooks.py", function="new_forward", devices="cpu and cuda:0", end=""),
          _BIG_MODELS),
+    Case(every(_CPU_IN_OWN_LINE, own_line(r"param|state_dict|\.data\b"),
+               own_line(r"(?i)(?<![a-z])ema(?![a-z])|shadow")),
+         "of the weights and their moving average, one is on the CPU and one on the GPU ({the_place})",
+         'The line is "{the_line}". Probably the average was copied from the model before the model was moved to the '
+         "GPU. Lightning and accelerate move it later than the script makes it, and do not move a dict of copies.",
+         (Fix("Make the average after the model was moved: with Lightning in on_fit_start(), else after .to(device) or "
+              "prepare()."),
+          Fix("Move each copy to the device of its weight.",
+              ("shadow[name] = shadow[name].to(param.device)",))),
+         _OWN_LINE.format(code="self.shadow[name] = 0.1 * param.data + 0.9 * self.shadow[name]"), _MOVES),
+    Case(_CPU_IN_OWN_LINE,
+         "{the_place} mixes a tensor on the CPU with one on the GPU",
+         'No layer of torch failed: the line is "{the_line}". One of its tensors was not moved: a batch, or what the '
+         "script makes or keeps itself (torch.zeros, arange, from_numpy, a loaded table, a copy from before the model "
+         "was moved).",
+         (Fix("Print the devices before that line.", ("print(x.device, y.device)",)),
+          Fix("Make the tensor on the device of the other, or move it there. A module moves only its parameters and "
+              "registered buffers with it.",
+              ("mask = torch.zeros(n, device=x.device)", "y = y.to(x.device)",
+               "self.register_buffer('table', table)"))),
+         _OWN_LINE.format(code="x = x * mask"), _MOVES),
 )
 
 DEVICE_MAP = (

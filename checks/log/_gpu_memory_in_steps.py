@@ -22,17 +22,37 @@ from ._circumstances import (
     through,
     within,
 )
-from ._gpu_memory import ENGINE, GIANT, OUT_OF_MEMORY, TUNING, Numbers, numbers, trace
+from ._gpu_memory import ENGINE, GIANT, OUT_OF_MEMORY, TUNING, Numbers, numbers, read_numbers, trace
 from ._gpu_memory_before_steps import OFFLOAD
 
 _TUNING = "https://huggingface.co/docs/transformers/perf_train_gpu_one"
 _REDUCING = "https://huggingface.co/docs/trl/reducing_memory_usage"
 _ZERO_KEYS = "https://www.deepspeed.ai/docs/config-json/"
+_VOCABULARY = re.compile(r"\bvocab(?:_size)?['\"]?\s?[=:]\s?(\d{3,7})\b")
+_LENGTH = re.compile(r"\b(?:max_)?seq(?:uence)?_len(?:gth)?['\"]?\s?[=:]\s?(\d{2,7})\b")
+_ROUNDED = 0.006  # GiB: torch prints two decimals
 _LARGE, _SMALL = 1.0, 0.1  # GiB in one allocation
 
 
 def _is_giant(read: Numbers) -> bool:
     return read.tried is not None and read.tried >= GIANT and not (read.total and read.tried > 2 * read.total)
+
+
+def _has_size_of_logits(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the request has exactly the size of logits of whole sequences: the log has the length and the vocabulary.
+
+    The backward pass has no frame that shows which operation failed.
+    """
+    tried = read_numbers(raised.message).tried if raised is not None else None
+    text = next((one.text for one in log.shows if one.name == "language_model"), "")
+    vocabulary, length = _VOCABULARY.search(text), _LENGTH.search(text)
+    if not tried or not vocabulary or not length:
+        return False
+    for bytes_each in (2, 4):
+        sequence = int(vocabulary[1]) * int(length[1]) * bytes_each / 2**30
+        if sequence and (count := round(tried / sequence)) and abs(tried - count * sequence) <= _ROUNDED:
+            return True
+    return False
 
 
 def _in_output_layer(log: Log, raised: UncaughtException | None) -> bool:
@@ -312,6 +332,7 @@ IN_STEPS = (
                code="down_proj = self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))"),
          _TUNING),
     Case(every(numbers(_is_giant), shown("language_model"), never(_OTHER_LAYER),
+               either(never(_BACKWARD), _has_size_of_logits),
                never(within(r"deepspeed/runtime/zero/|fsdp/|/modeling_\w+\.py in forward$|"
                             r"/(?:mlp|moe|attention)\w*\.py"))),
          "a GPU's memory is full because of one very large tensor: probably the full logits (tokens x vocabulary)",
@@ -330,8 +351,12 @@ IN_STEPS = (
                never(within(r"deepspeed/runtime/zero/|fsdp/"))),
          "a GPU's memory is full because of one very large tensor of a batch",
          "A single allocation (\"Tried to allocate\" in the line) is far larger than a layer's: the logits of the loss "
-         "(tokens x vocabulary), attention scores without a fused kernel (length x length), or large images.",
-         (_MICRO_BATCH, _CHUNKED,
+         "(tokens x vocabulary), attention scores without a fused kernel (length x length), large images, or wide "
+         "features that the model makes of each token.",
+         (_MICRO_BATCH,
+          Fix("In the backward pass: see which line of the forward pass it belongs to.",
+              ("torch.autograd.set_detect_anomaly(True)",)),
+          _CHUNKED,
           Fix("Check that attention uses a fused kernel.",
               ("from_pretrained(..., attn_implementation='flash_attention_2')",))),
          trace("train.py in main", "torch/_tensor.py in backward",

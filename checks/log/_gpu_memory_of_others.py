@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from mgpu.check import Fix
@@ -18,6 +19,7 @@ _RANK_CONTEXT = 2.5  # GiB: what a process holds that opened a GPU only by mista
 _NEARLY_ALL = 0.8  # of what the other processes hold: the largest of them explains it alone
 _CLOSE_PIDS = 50
 _SEVERAL = 3
+_FAR_PIDS = 1000  # one launcher starts its ranks at once: their pids are closer
 # fmt: off
 SMALLER = Fix("Halve the batch per GPU and double gradient accumulation. The effective batch size stays the same.",
               ("accelerate launch --gradient_accumulation_steps 2 ...",))
@@ -63,7 +65,8 @@ def taken(groups: Mapping[str, str], raised: UncaughtException | None) -> Meanin
     held = sum(one.held for one in others)
     if not others or not read.total:
         return None
-    if len(others) > 1 and max(one.held for one in others) <= _RANK_CONTEXT and held >= (read.tried or 0.0):
+    small = len(others) > 1 and max(one.held for one in others) <= _RANK_CONTEXT
+    if small and held >= (read.tried or 0.0) and not _far_apart(others):
         return _opened_by_ranks(others, held, own, read.total)
     if held < _MINOR_SHARE * read.total:
         return None
@@ -118,6 +121,12 @@ def _started_together(others: tuple[Process, ...]) -> list[int]:
     pids = sorted(int(one.pid) for one in others)
     near = [pid for pid in pids if abs(pid - pids[len(pids) // 2]) <= _CLOSE_PIDS]
     return near if len(near) >= _SEVERAL and len(near) > len(pids) / 2 else []
+
+
+def _far_apart(others: tuple[Process, ...]) -> bool:
+    """Whether no two of the processes were started together, by their pids."""
+    pids = sorted(int(one.pid) for one in others)
+    return all(later - pid > _FAR_PIDS for pid, later in itertools.pairwise(pids))
 
 
 def held_unseen(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:

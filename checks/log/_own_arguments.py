@@ -5,6 +5,7 @@ Python's and torch's messages name the types, and the line of code the names.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 
@@ -13,6 +14,7 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning as OfRow
 from mgpu.snapshot import UncaughtException
 
+from ._followed_values import call_of
 from ._messages import short_name
 from ._own_objects import PLAIN, Meaning
 
@@ -28,6 +30,9 @@ _TAKES_PATH = re.compile(
 )
 _COMBINATION = re.compile(r"(?P<call>\w+)\(\) received an invalid combination of arguments - got \((?P<got>[^()]*)\)")
 _SIZES = re.compile(r"\* \(tuple of ints (?:size|shape)\b")
+_MIXED = re.compile(r"(?:tuple|list|torch\.Size|Size), int(?:,|$)")
+# Their numbers are all sizes: full() and others take a value after the size.
+_SIZES_ONLY = re.compile(r"(?:new_)?(?:zeros|ones|empty)|randn?|view|reshape|expand|repeat")
 _SIZE_TYPES = frozenset({"tuple", "list", "torch.Size", "Size"})
 
 _OF_LSTM = re.compile(r"torch/nn/modules/rnn\.py in (?:forward|check_forward_args)$")
@@ -46,6 +51,38 @@ def path_that_is_none(one: UncaughtException) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
+def _tuple_and_number(one: UncaughtException, call: str, name: str) -> Meaning:
+    """Explain a size that is given as a tuple and further numbers: torch takes one or the other."""
+    first = f"{name} is a tuple" if name else "its first argument is a tuple"
+    right = (
+        (
+            python("{:name}({:dotted}[0], dim)", call, name),
+            python("{:name}(*{:dotted}, dim)", call, name),
+        )
+        if name
+        else (python("{:name}(n, dim)", call),)
+    )
+    return Meaning(
+        f"{call}() got a tuple and another number: {first}, where a number is meant ({one.place})",
+        f"A size is either one tuple or separate numbers, not both: {call}((n, m)) or {call}(n, m).{_given(one, name)}",
+        (Fix("Pass the number itself, or unpack the tuple.", right),),
+    )
+
+
+def _given(one: UncaughtException, name: str) -> str:
+    """Return a sentence about the script's call that passes a tuple to the function that failed, or ""."""
+    caller = one.calls[-2] if len(one.calls) > 1 else None
+    if not name.isidentifier() or caller is None or caller.package or not caller.code:
+        return ""
+    call = call_of(caller.code, one.calls[-1].function)
+    if call is None or len(call.args) + len(call.keywords) != 1:
+        return ""
+    values = [*call.args, *(given.value for given in call.keywords if given.arg == name)]
+    if not any(isinstance(value, ast.Tuple) for value in values):
+        return ""
+    return f' The call of that function passes a tuple: "{caller.code}" ({caller.place}).'
+
+
 def not_a_size(one: UncaughtException) -> Meaning | None:
     """Explain a size of which an item is no integer: torch's message has only the types of the arguments."""
     found = _COMBINATION.search(one.message)
@@ -56,6 +93,8 @@ def not_a_size(one: UncaughtException) -> Meaning | None:
     if first not in _SIZE_TYPES or "NoneType" in re.sub(r"\w+=NoneType", "", found["got"]):
         return None
     name = passed["of"] if passed else "the size"
+    if _MIXED.match(found["got"]) and _SIZES_ONLY.fullmatch(found["call"]):
+        return _tuple_and_number(one, found["call"], passed["of"] if passed else "")
     return Meaning(
         f"an item of {name} is probably not an int, and {found['call']}() takes whole numbers ({one.place})",
         f"{found['call']}() got a {first}, which it takes if all items are of type int. A division with / gives a "
@@ -89,34 +128,59 @@ def _one_state(groups: Mapping[str, str], raised: UncaughtException | None) -> O
     )
 
 
+_OF_TOKENS = re.compile(r"(?i)pos|emb|table|token|(?:\b|_)(?:ids?|pe|cos|sin)(?:\b|_)")
+_SHORTER = Fix("If it is a position, shorten the samples.", ("tokenizer(text, truncation=True, max_length=512)",))
+
+
 def index_of_array(groups: Mapping[str, str], raised: UncaughtException | None) -> OfRow | None:
-    """Explain an index that is too large for an array of numpy, whose message says "axis"; None for a tensor."""
-    if groups["kind"] != "axis":
-        return _one_state(groups, raised)
-    index, size = groups["index"], f"{int(groups['size']):,}"
-    code = (raised.code if raised and raised.packages[-1:] == ("",) else raised.own_code if raised else "") or ""
+    """Explain an index that is too large for an array of numpy, whose message says "axis", or for a tensor.
+
+    None for a tensor in a library's line, or in a line that does not show which one it is.
+    """
+    of_numpy, index, size = groups["kind"] == "axis", groups["index"], f"{int(groups['size']):,}"
+    own = raised is not None and raised.packages[-1:] == ("",)
+    code = (raised.code if raised and own else raised.own_code if raised and of_numpy else "") or ""
     found = {(match["of"], match["index"].strip()) for match in _SUBSCRIPT.finditer(code)}
-    title = f"an index is too large: {index}, but the array has {size} elements"
-    why = "It was computed for another or a longer array."
-    name = ""
+    what = "array" if of_numpy else "tensor"
+    title = f"an index is too large: {index}, but the {what} has {size} elements"
+    why = f"It was computed for another or a longer {what}."
+    name = at = ""
     if len(found) == 1 and groups["axis"] == "0":
         name, at = found.pop()
-        title = f"an index is too large: {name} has only {size} elements, and {at} is {index}"
-        why = f"{at} was computed for another or a longer array than {name}."
-        if "[" in at:
-            inner = at.partition("[")[0]
-            title = f"an index is too large: {index}, probably {at}, but {name} has only {size} elements"
-            why = (
-                f"{at} was computed for another or a longer array than {name}, or {inner} is the one that is too short."
-            )
+        title, why = _index_of(name, at, groups, raised)
+    elif not of_numpy:
+        return _one_state(groups, raised)
     return OfRow(
         title,
         f"{why} A fixed number in the code, the length of the whole dataset instead of a part, or samples that were "
         "dropped (drop_last, a filter) are usual reasons.",
         (
             Fix(
-                "Print the shapes before that line, and take the limit of the index from the array itself.",
+                f"Print the shapes before that line, and take the limit of the index from the {what} itself.",
                 (python("print({:dotted}.shape)", name) if name else "print(array.shape)",),
             ),
+            *(() if of_numpy or not _OF_TOKENS.search(f"{name}[{at}]") else (_SHORTER,)),
         ),
     )
+
+
+def _index_of(name: str, at: str, groups: Mapping[str, str], raised: UncaughtException | None) -> tuple[str, str]:
+    """Return the title and the reason, with the names of the array and of the index that the line has."""
+    index, size = groups["index"], f"{int(groups['size']):,}"
+    of_numpy = groups["kind"] == "axis"
+    what = "array" if of_numpy else "tensor"
+    where = f" ({raised.place})" if raised and raised.place and not of_numpy else ""
+    why = f"{at} was computed for another or a longer {what} than {name}"
+    if "[" in at:
+        inner = at.partition("[")[0]
+        return (
+            f"an index is too large: {index}, probably {at}, but {name} has only {size} elements{where}",
+            f"{why}, or {inner} is the one that is too short.",
+        )
+    if at.lstrip("-").isdigit():
+        return (
+            f"an index is too large: {name} has only {size} elements, and the line reads {name}[{at}]{where}",
+            f"{name} has fewer elements than the line expects.",
+        )
+    holds = "is" if of_numpy else "is, or holds,"
+    return f"an index is too large: {name} has only {size} elements, and {at} {holds} {index}{where}", f"{why}."

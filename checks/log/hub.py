@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -33,6 +34,33 @@ def _where_called(groups: Mapping[str, str], raised: UncaughtException | None) -
             Fix(
                 "Call wandb.init() before that line, or turn off the option that makes the script report.",
                 ("wandb.init(project='PROJECT')", "if wandb.run is not None: wandb.log({'loss': loss})"),
+            ),
+        ),
+    )
+
+
+_ONE_LETTER = re.compile(
+    r"(?:^|[\s:'\"])(?P<of>[A-Za-z])['\"]? is not a local folder|path_or_model_id: '(?P<path>[A-Za-z])'|"
+    r"Dataset '(?P<data>[A-Za-z])' doesn't exist|"
+    r"https://[\w.-]+/(?:api/)?(?:(?:datasets|models|spaces)/)?(?P<url>[A-Za-z])/(?:resolve|tree|revision)/"
+)
+
+
+def _one_letter(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a name of one letter: a string was indexed, or a loop went over it, where a list was meant."""
+    found = _ONE_LETTER.search(f"{raised.message}\n{raised.more or ''}") if raised is not None else None
+    if raised is None or found is None:
+        return None
+    letter = found["of"] or found["path"] or found["data"] or found["url"]
+    where = f" ({raised.place})" if raised.place else ""
+    return Meaning(
+        f"the Hub was asked for the name '{letter}', a single letter: probably the first one of the real name{where}",
+        "Models and datasets have longer names, and no folder of this name is here. The code indexes a string as if it "
+        "were a list (names[0]), or loops over it: a setting that is a list in other configs is one name here.",
+        (
+            Fix(
+                "Pass the whole name there, or make the setting a list with one name.",
+                ("print(repr(name))", "names = [names] if isinstance(names, str) else names"),
             ),
         ),
     )
@@ -195,7 +223,7 @@ ROWS = (
         "a name).",
         Fix("Check whether the folder exists on every node.", ("ls -ld PATH",)), _ERRORS,
         cases=(replace(_NAME_UNSET, sample="OSError: None is not a local folder and is not a valid model identifier "
-                       "listed on 'https://huggingface.co/models'"), _VALUE_HEAD)),
+                       "listed on 'https://huggingface.co/models'"), _VALUE_HEAD), explain=_one_letter),
     Row("log_hub_unreachable", "root", "library",
         r"outgoing traffic has been disabled|OfflineModeIsEnabled|LocalEntryNotFoundError|"
         r"couldn't connect to '?https://huggingface\.co|Couldn't reach .* on the Hub|Couldn't reach "

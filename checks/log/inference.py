@@ -9,7 +9,7 @@ from mgpu.command_line import python, shell
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from ._circumstances import line_of
+from ._circumstances import line_of, raised_in
 
 _MEMORY = "https://docs.vllm.ai/en/latest/configuration/conserving_memory.html"
 _TROUBLE = "https://docs.vllm.ai/en/latest/usage/troubleshooting.html"
@@ -49,6 +49,20 @@ def _heads(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
 SHARE = Fix("Give vLLM another share of the GPU. If the trainer uses the same GPU, its share is what is left.",
              ("LLM(..., gpu_memory_utilization=0.6)", "vllm_gpu_memory_utilization=0.3  # TRL, OpenRLHF",
               "actor_rollout_ref.rollout.gpu_memory_utilization=0.4  # verl"))
+_OF_VLLM_ITSELF = Case(
+    raised_in(r"^vllm/"),
+    "vllm's own code reads model_executor, which its V1 engine does not have: this release supports that call with the "
+    "older engine only",
+    "V1 is switched on in a vllm whose function still expects the older engine. The trainer calls a public function of "
+    "vllm, and needs a release in which it also works with V1.",
+    (Fix("Install the vllm that the trainer names, usually a newer one.",
+         ("pip show vllm", "pip install --upgrade vllm", "pip check")),
+     Fix("Use the older engine of this release.", ("export VLLM_USE_V1=0",))),
+    "Traceback (most recent call last):\n"
+    '  File "/env/lib/python3.11/site-packages/vllm/entrypoints/llm.py", line 4, in collective_rpc\n'
+    "    executor = self.llm_engine.model_executor\n"
+    "AttributeError: 'LLMEngine' object has no attribute 'model_executor'",
+    "https://github.com/OpenRLHF/OpenRLHF/issues/922")
 _WAKING = Case(
     line_of("log_vllm_memory_full", r"cumem_allocator"),
     "vLLM gets no GPU memory for its weights and KV cache, probably when it wakes up beside the trainer (sleep mode)",
@@ -288,7 +302,7 @@ ROWS = (
         (Fix("Upgrade the trainer, or install the vllm that it names.",
              ("pip install --upgrade trl", "pip show vllm trl", "pip check")),
          Fix("vllm 0.8 to 0.10: use the older engine.", ("export VLLM_USE_V1=0",))),
-        "https://github.com/vllm-project/vllm/issues/16607"),
+        "https://github.com/vllm-project/vllm/issues/16607", cases=(_OF_VLLM_ITSELF,)),
     Row("log_vllm_v1_lacks_option", "root", "library",
         r"VLLM_USE_V1=1 is not supported with \S.{0,60}?\.?$|"
         r"[\w-]+ is not supported by the V1 Engine\.?$",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.command_line import python, shell
@@ -12,14 +11,10 @@ from mgpu.snapshot import Log, UncaughtException
 
 from ._messages import short_name, whole_message
 from ._missing_names import not_in_kernel, used_as_data
+from ._names_not_set import Answered, consequence, unset_name
 from ._opencv import is_unread_image, unopened_images
 from .exceptions import unknown_exceptions
 
-_UNSET = re.compile(
-    r"(?:cannot access (?:local|free) variable|local variable) '(?P<name>\w+)' (?:where it is not associated|"
-    r"referenced "
-    r"before)|free variable '(?P<free>\w+)' referenced before"
-)
 _UNDEFINED = re.compile(r"name '(?P<name>\w+)' is not defined(?:\. Did you mean: '(?P<like>\w+)')?")
 # Names that scripts use without importing them.
 # fmt: off
@@ -47,18 +42,12 @@ _ENTRY = re.compile(rf"\b(?P<of>{_LOADED}|torch\.load\([^)]*\))\[['\"](?P<key>[^
 _LOADS = re.compile(r" in \w*(?:load|resume|restore)\w*$")
 
 
-class _Answer(NamedTuple):
-    title: str
-    cause: str
-    fixes: tuple[Fix, ...]
-
-
 def _own(one: UncaughtException) -> bool:
     """Whether the deepest frame is in a file of the script's own."""
     return one.packages[-1:] == ("",) and bool(one.place)
 
 
-def _problem(one: UncaughtException, meant: _Answer) -> Problem:
+def _problem(one: UncaughtException, meant: Answered) -> Problem:
     line = f' The line is "{one.code}".' if one.code and not one.code.startswith("raise") else ""
     return Problem(
         meant.title,
@@ -74,13 +63,12 @@ def _path(one: UncaughtException) -> str:
     return (one.place or "").partition(":")[0]
 
 
-def _of_name(one: UncaughtException) -> _Answer | None:
+def _of_name(one: UncaughtException) -> Answered | None:
     short, place = short_name(one.type), one.place
     check_it = shell("python -m pyflakes {:path}", _path(one))
-    if short == "UnboundLocalError" and (found := _UNSET.search(one.message)):
-        name = found["name"] or found["free"]
+    if name := unset_name(one):
         inside = ' In a comprehension, only the names after "for" exist.' if _COMPREHENDS.search(one.code or "") else ""
-        return _Answer(
+        return Answered(
             f"a mistake in the script's own code: {place} reads {name} before it has a value",
             f"{name} is set elsewhere in the same function, but not on the path that the run took: in a branch, a loop "
             f"or a try that did not run, or after this line. A misspelled name does the same.{inside}",
@@ -97,15 +85,15 @@ def _of_name(one: UncaughtException) -> _Answer | None:
     return None
 
 
-def _of_undefined(one: UncaughtException, name: str, suggested: str | None) -> _Answer:
+def _of_undefined(one: UncaughtException, name: str, suggested: str | None) -> Answered:
     imported = python("import {:name}", name) if name in _MODULES else _IMPORTS.get(name)
     data = name in _MODULES | _MODULE_NAMES and used_as_data(one.code, name)
     imported = None if data else imported
     if is_cell(one.place):
         again = Fix("Run the cell with the imports again, or import it in this one.", (imported,)) if imported else None
-        return _Answer(*not_in_kernel(one, name, suggested, again)[:3])
+        return Answered(*not_in_kernel(one, name, suggested, again)[:3])
     if imported:
-        return _Answer(
+        return Answered(
             f"a mistake in the script's own code: {one.place} uses {name} without importing it",
             f"Nothing in that file defines {name}.",
             (Fix("Import it at the top of that file.", (imported,)),),
@@ -113,7 +101,7 @@ def _of_undefined(one: UncaughtException, name: str, suggested: str | None) -> _
     like = f" Python suggests {suggested}." if suggested else ""
     variable = f" The line uses it as a variable with items, not as the module {name}." if data else ""
     check_it = shell("python -m pyflakes {:path}", _path(one))
-    return _Answer(
+    return Answered(
         f"a mistake in the script's own code: {one.place} uses {name}, which does not exist there",
         f"The name is misspelled, is defined in another function or file, or its import or definition was removed."
         f"{like}{variable}",
@@ -141,7 +129,7 @@ def log_name_without_value(log: Log) -> Answer:
     Fix: Set or import the name. A linter finds such names without a GPU.
     """
     for one in unknown_exceptions(log):
-        if _own(one) and (meant := _of_name(one)):
+        if _own(one) and (meant := consequence(one, log) or _of_name(one)):
             return _problem(one, meant)
     return Ok(f"no such exception in {log.lines:,} lines")
 
@@ -173,10 +161,10 @@ def log_not_implemented(log: Log) -> Answer:
 _REWARD = re.compile(r"reward_score|compute_score|reward_f(?:n|unc)|/reward\w*\.py")
 
 
-def _of_reward(one: UncaughtException) -> _Answer | None:
+def _of_reward(one: UncaughtException) -> Answered | None:
     if not any(_REWARD.search(frame) for frame in one.frames[-2:]):
         return None
-    return _Answer(
+    return Answered(
         f"there is no reward function for the data_source of this dataset ({one.library or one.place})",
         "The reward of a sample is chosen by the column data_source of the dataset (openai/gsm8k, ...). The function "
         "has no branch for the name in this dataset, so it raises NotImplementedError without a message.",
@@ -193,10 +181,10 @@ def _of_reward(one: UncaughtException) -> _Answer | None:
     )
 
 
-def _of_case(one: UncaughtException, where: str) -> _Answer:
+def _of_case(one: UncaughtException, where: str) -> Answered:
     function = where.partition(" in ")[2] or where
     called = f' Your own line is "{one.own_code}" ({one.place}).' if one.own_code and not _own(one) else ""
-    return _Answer(
+    return Answered(
         f"{function} has no implementation for what this run asks of it ({one.library or one.place})",
         f"The line raises NotImplementedError without a message: no branch above it handles the value that it got (a "
         f"name, a type, a mode of the config), or a subclass does not define the method.{called}",
@@ -233,7 +221,7 @@ def log_checkpoint_lacks_entry(log: Log) -> Answer:
         neither = "neither " if " nor " in keys else "no "
         return _problem(
             one,
-            _Answer(
+            Answered(
                 f"the loaded checkpoint has {neither}{keys}: it is incomplete, or was saved by other code",
                 f"{one.library or one.place} reads {found['of']}['{found['key']}']. A checkpoint of another "
                 f"framework or "
@@ -297,14 +285,14 @@ def log_sample_not_readable(log: Log) -> Answer:
         if one.type == "cv2.error" and not is_unread_image(text):
             continue
         if meant := unopened_images(one, log):
-            return _problem(one, _Answer(meant.title, meant.why, meant.fixes))
+            return _problem(one, Answered(meant.title, meant.why, meant.fixes))
         named = _PATH_IN.search(text)
         what = f": {named['path']}" if named else ", whose name the message does not have"
         who = "a DataLoader worker" if one.loader else one.place or "the script"
         short = short_name(one.type)
         return _problem(
             one,
-            _Answer(
+            Answered(
                 f"{who} could not read a file of the dataset ({short}){what}",
                 "The file is damaged, cut off, empty, missing on this node, or of another format than its name says. "
                 "Only the rank that got this sample fails; it can happen in any epoch, because the order is random.",

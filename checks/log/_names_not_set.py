@@ -1,0 +1,76 @@
+"""Has a variable no value because what sets it had failed before, in an exception that the program caught?"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from mgpu.check import Fix
+from mgpu.snapshot import Log, UncaughtException
+
+from ._messages import advice, in_one_line, short_name, whole_message
+from .exceptions import in_handler
+
+_UNSET = re.compile(
+    r"(?:cannot access (?:local|free) variable|local variable) '(?P<name>\w+)' (?:where it is not associated|"
+    r"referenced before)|free variable '(?P<free>\w+)' referenced before"
+)
+_LONGEST = 80  # characters of the other exception in a title
+
+
+class Answered(NamedTuple):
+    """What was wrong, why, and what to do."""
+
+    title: str
+    cause: str
+    fixes: tuple[Fix, ...]
+
+
+def unset_name(one: UncaughtException) -> str | None:
+    """Return the variable that has no value, if the exception is about one."""
+    found = _UNSET.search(one.message) if short_name(one.type) == "UnboundLocalError" else None
+    return (found["name"] or found["free"]) if found else None
+
+
+def consequence(one: UncaughtException, log: Log) -> Answered | None:
+    """Explain a variable that was not set because each try failed, or because its own try block did."""
+    name = unset_name(one)
+    if name is None:
+        return None
+    if handled := in_handler(one):
+        return Answered(
+            f"{handled}; what handled it then failed too: {one.place} reads {name}, which was not set yet",
+            f"The first exception is the cause. Probably it came before the line that sets {name}, which an except or "
+            "finally block reads.",
+            (
+                Fix("Start with the first exception, and its traceback above the second."),
+                Fix(f"Set {name} = None before the try block, and test for it in the block that reads it."),
+            ),
+        )
+    earlier = [before for before in log.raised if _failed_before(before, one)]
+    if not earlier:
+        return None
+    first = earlier[-1]
+    text = f"{short_name(first.type)}: {in_one_line(first)}" if first.message else short_name(first.type)
+    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} ..."
+    advised = advice(whole_message(first))
+    return Answered(
+        f"{first.place} failed, and probably {name} was therefore never set: {shown}",
+        f"The function caught that exception, printed it and went on, and read {name} later ({one.place}). If the line "
+        "that sets it comes after the one that failed, the missing value is only a consequence.",
+        (
+            Fix(f"Repair {first.place} first.{' The message says: ' + ' '.join(advised) if advised else ''}"),
+            Fix("Let the loop raise the exception, so that the run ends with it.", ("raise",)),
+        ),
+    )
+
+
+def _failed_before(before: UncaughtException, one: UncaughtException) -> bool:
+    """Whether the function that reads the name had caught an exception, by the traceback that it printed.
+
+    That of a caught exception begins in the function that caught it, that of an uncaught one in the script.
+    """
+    same = before.file == one.file and before.line < one.line and before.ranks == one.ranks
+    other = short_name(before.type) != short_name(one.type) and bool(before.place)
+    function = one.frames[-1] if one.frames else "<module>"
+    return same and other and before.frames[:1] == (function,) and not function.endswith("<module>")
