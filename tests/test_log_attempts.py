@@ -92,7 +92,16 @@ def test_text_after_an_error_that_the_program_reported_shows_that_it_went_on(tmp
         f"Error: {MEMORY}{ANSWERS}",
         f"{NOT_LOADED}{ANSWERS}Aborted (core dumped)\n",
     ],
-    ids=("the last line", "advice", "one line", "not reported", "no action", "a signal after it"),
+    ids=(
+        "the last line",
+        "advice",
+        "one line",
+        "of a job",
+        "the whole work",
+        "not reported",
+        "no action",
+        "a signal after it",
+    ),
 )
 def test_other_text_after_an_error_shows_nothing(text: str, tmp_path: Path) -> None:
     assert cause(f"reading\n{text}", tmp_path) is not None
