@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Fix
-from mgpu.command_line import Code, python
 from mgpu.snapshot import UncaughtException
 
 from ._own_objects import Meaning
@@ -17,26 +16,30 @@ _OF_ROWS = (
     "It is no list and no table of pandas: its rows are chosen with select() and filter(), and changed with map()."
 )
 # What is called, and what is meant. A project's own class, xarray's or h5py's can be named Dataset, too.
+_CALL = "Call the method that it has."
+_REMOVE = Fix(_CALL, ("dataset = dataset.remove_columns('NAME')",))
+_JOIN = Fix(_CALL, ("from datasets import concatenate_datasets; dataset = concatenate_datasets([first, second])",))
+_SPLIT = Fix(_CALL, ("dataset = dataset.train_test_split(test_size=0.1)",))
 _COLUMNS = {
-    "remove": "remove_columns('NAME')",
-    "remove_column": "remove_columns('NAME')",
-    "drop_columns": "remove_columns('NAME')",
-    "drop_column": "remove_columns('NAME')",
-    "delete_columns": "remove_columns('NAME')",
-    "keep_columns": "select_columns(['NAME'])",
-    "rename": "rename_column('OLD', 'NEW')",
+    "remove": ("remove_columns", _REMOVE),
+    "remove_column": ("remove_columns", _REMOVE),
+    "drop_columns": ("remove_columns", _REMOVE),
+    "drop_column": ("remove_columns", _REMOVE),
+    "delete_columns": ("remove_columns", _REMOVE),
+    "keep_columns": ("select_columns", Fix(_CALL, ("dataset = dataset.select_columns(['NAME'])",))),
+    "rename": ("rename_column", Fix(_CALL, ("dataset = dataset.rename_column('OLD', 'NEW')",))),
 }
 _ROWS = {
-    "apply": "map(function)",
-    "concat": "concatenate_datasets([first, second])",
-    "concatenate": "concatenate_datasets([first, second])",
-    "extend": "concatenate_datasets([first, second])",
-    "append": "add_item({'text': 'TEXT'})",
-    "head": "select(range(5))",
-    "sample": "shuffle(seed=0).select(range(100))",
-    "iloc": "select(range(100))",
-    "random_split": "train_test_split(test_size=0.1)",
-    "train_val_split": "train_test_split(test_size=0.1)",
+    "apply": ("map", Fix(_CALL, ("dataset = dataset.map(function)",))),
+    "concat": ("concatenate_datasets", _JOIN),
+    "concatenate": ("concatenate_datasets", _JOIN),
+    "extend": ("concatenate_datasets", _JOIN),
+    "append": ("add_item", Fix(_CALL, ("dataset = dataset.add_item({'text': 'TEXT'})",))),
+    "head": ("select", Fix(_CALL, ("dataset = dataset.select(range(5))",))),
+    "sample": ("shuffle", Fix(_CALL, ("dataset = dataset.shuffle(seed=0).select(range(100))",))),
+    "iloc": ("select", Fix(_CALL, ("dataset = dataset.select(range(100))",))),
+    "random_split": ("train_test_split", _SPLIT),
+    "train_val_split": ("train_test_split", _SPLIT),
 }
 
 
@@ -52,17 +55,11 @@ def no_method_of_dataset(one: UncaughtException) -> Meaning | None:
     if not meant or not of_datasets or f".{name}" not in (one.code or ""):
         return None
     return Meaning(
-        f"{owner} has no method {name}, which {one.place} calls: {meant.partition('(')[0]} is probably meant",
+        f"{owner} has no method {name}, which {one.place} calls: {meant[0]} is probably meant",
         f"{owner} is probably the class of Hugging Face's datasets. {_OF_COLUMNS if name in _COLUMNS else _OF_ROWS} "
         "These methods return a new data set, and leave the old one as it is.",
         (
-            Fix("Call the method that it has.", (_call(meant),)),
+            meant[1],
             Fix("Look which methods and columns it has.", ("print(type(dataset), dataset)", "help(type(dataset))")),
         ),
     )
-
-
-def _call(meant: str) -> Code:
-    if meant.startswith("concatenate_datasets"):
-        return python("from datasets import concatenate_datasets; dataset = concatenate_datasets([first, second])")
-    return Code(f"dataset = dataset.{meant}")
