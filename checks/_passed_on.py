@@ -58,7 +58,7 @@ def _which_optimizer(owner: str, name: str) -> tuple[str, Fix | None]:
     if owner not in _OF_OPTIMIZERS or not others or owner in others:
         return "", None
     has = ", ".join(_OF_OPTIMIZERS[owner])
-    why = f"{name} is an argument of torch.optim.{others[0]}, not of {owner}, which has {has}. "
+    why = f"{name} is an argument of torch.optim.{others[0]}, not of {owner}, which has: {has}, among others. "
     return why, Fix(
         f"Remove {name} there, and use a learning rate that is usual for {owner}. Or use torch.optim.{others[0]}."
     )

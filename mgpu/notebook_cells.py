@@ -11,7 +11,10 @@ from dataclasses import replace
 
 from mgpu.check import Fix
 
-_NAMES = r"<ipython-input-(?P<old>\d+)|Cell In ?\[(?P<count>\d+)\]|\.ipynb Cell \d|(?<![\w.-])\d{7,}\.py\b"
+_NAMES = (
+    r"<ipython-input-(?P<old>\d+)|Cell In ?\[(?P<count>\d+)\]|\.ipynb Cell \d|"
+    r"(?<![\w.-])(?!(?:19|20)\d\d[01]\d[0-3]\d(?:\d\d)*\.py)\d{7,}\.py\b"  # of ipykernel; no date
+)
 _CELL = re.compile(_NAMES)
 _LOOKS_INTO_CELL = re.compile(rf"^(?:grep|python -m (?:pyflakes|py_compile)) .*(?:{_NAMES})")
 _LINTER = "pip install pyflakes"

@@ -73,7 +73,7 @@ TOO_MANY = "IndexError: Dimension out of range (expected to be in range of [-2, 
 def test_a_value_that_was_not_set_since_each_try_failed(before: str, consequence: bool, tmp_path: Path) -> None:
     _, title, words = explained(tmp_path, f"skipped a batch\n{before}{TOO_MANY}\n" * 2 + f"epoch done\n{READS}")
     assert title.startswith("losses.py:7 in score failed, and probably mean") == consequence, title
-    assert not consequence or ("fit.py:7 in fit" in words and "Repair losses.py:7 in score first" in words)
+    assert not consequence or ("fit.py:7 in fit" in words and "Look at losses.py:7 in score first" in words)
 
 
 @pytest.mark.parametrize(

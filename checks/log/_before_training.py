@@ -20,19 +20,19 @@ def none_before_training(one: UncaughtException, name: str, found: Origin | None
     place, value = one.place or "the script", name
     if found is not None:
         place, value = found.call.place, found.expression
-    read = _CREATED.match(value)
+    read = _CREATED.fullmatch(value)
     if read is None and (passed := _passed(one, name)):
         place, value = passed
-        read = _CREATED.match(value)
+        read = _CREATED.fullmatch(value)
     if read is None:
         return None
     as_parameter = f", and {place} passes it on as {name}" if place != one.place else f" ({place})"
     return Meaning(
         f"{read['value']} is None{as_parameter}",
-        "A Trainer of transformers has no optimizer and no scheduler before train(), which creates them (or "
-        "create_optimizer_and_scheduler()), unless it was given them. "
+        "If this is a Trainer of transformers: it has no optimizer and no scheduler before train(), which creates them "
+        "(or create_optimizer_and_scheduler()), unless it was given them. "
         + (f"{one.place} uses {name} as if it had a value." if place != one.place else "This line comes too early."),
-        _class_instead(name) if "not callable" in one.message else _OTHERWISE,
+        _class_instead(name, read["kind"]) if "not callable" in one.message else _OTHERWISE,
     )
 
 
@@ -45,7 +45,9 @@ _OTHERWISE = (
 )
 
 
-def _class_instead(name: str) -> tuple[Fix, ...]:
+def _class_instead(name: str, kind: str) -> tuple[Fix, ...]:
+    if kind.lower() == "lr_scheduler":
+        return (Fix(f"The line calls {name}: pass a class or a function that makes a scheduler, not a scheduler."),)
     return (Fix(f"The line calls {name}: pass a class, such as torch.optim.AdamW, not an optimizer."),)
 
 

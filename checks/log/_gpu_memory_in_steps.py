@@ -50,7 +50,8 @@ def _has_size_of_logits(log: Log, raised: UncaughtException | None) -> bool:
         return False
     for bytes_each in (2, 4):
         sequence = int(vocabulary[1]) * int(length[1]) * bytes_each / 2**30
-        if sequence and (count := round(tried / sequence)) and abs(tried - count * sequence) <= _ROUNDED:
+        count = round(tried / sequence) if sequence > 10 * _ROUNDED else 0  # else every size is a multiple
+        if count and abs(tried - count * sequence) <= _ROUNDED:
             return True
     return False
 

@@ -44,7 +44,8 @@ WORKERS = (
          "Each worker copies the data that it touches, so that memory grows with the workers. Without the kernel's "
          "report, a person or the scheduler can have killed it too.",
          (Fix("Check whether the kernel killed it, and whether the job has a memory limit.",
-              ("sudo dmesg -T | grep -i 'killed process' | tail", "free -g; cat /sys/fs/cgroup/memory.max")),
+              ("sudo dmesg -T | grep -i 'killed process' | tail", "free -g",
+               "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes")),
           Fix("Use fewer workers, and less memory in each.",
               ("DataLoader(..., num_workers=2, prefetch_factor=2)", "mgpu doctor --only cpus_leave_no_loader"))),
          "RuntimeError: DataLoader worker (pid 99) is killed by signal: Killed. \n", _HANDLER),

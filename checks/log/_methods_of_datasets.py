@@ -36,7 +36,6 @@ _ROWS = {
     "extend": ("concatenate_datasets", _JOIN),
     "append": ("add_item", Fix(_CALL, ("dataset = dataset.add_item({'text': 'TEXT'})",))),
     "head": ("select", Fix(_CALL, ("dataset = dataset.select(range(5))",))),
-    "sample": ("shuffle", Fix(_CALL, ("dataset = dataset.shuffle(seed=0).select(range(100))",))),
     "iloc": ("select", Fix(_CALL, ("dataset = dataset.select(range(100))",))),
     "random_split": ("train_test_split", _SPLIT),
     "train_val_split": ("train_test_split", _SPLIT),
@@ -54,6 +53,10 @@ def no_method_of_dataset(one: UncaughtException) -> Meaning | None:
     of_datasets = owner != "Dataset" or name in _COLUMNS or any(_LOADED.search(call.code or "") for call in one.calls)
     if not meant or not of_datasets or f".{name}" not in (one.code or ""):
         return None
+    if owner == "DatasetDict" and name in _ROWS and name != "apply":
+        return _choose_split(name, one)
+    if owner.startswith("Iterable") and name in _ROWS and name != "apply":
+        return None  # it has neither select() nor train_test_split()
     return Meaning(
         f"{owner} has no method {name}, which {one.place} calls: {meant[0]} is probably meant",
         f"{owner} is probably the class of Hugging Face's datasets. {_OF_COLUMNS if name in _COLUMNS else _OF_ROWS} "
@@ -61,5 +64,17 @@ def no_method_of_dataset(one: UncaughtException) -> Meaning | None:
         (
             meant[1],
             Fix("Look which methods and columns it has.", ("print(type(dataset), dataset)", "help(type(dataset))")),
+        ),
+    )
+
+
+def _choose_split(name: str, one: UncaughtException) -> Meaning:
+    """Explain a method of one data set that is called on several."""
+    return Meaning(
+        f"a DatasetDict has no {name}, which {one.place} uses: it holds several splits, and one has to be chosen first",
+        "load_dataset() without split= gives a DatasetDict. Rows and their order belong to its data sets.",
+        (
+            Fix("Choose the split.", ("dataset = dataset['train']", "load_dataset(NAME, split='train')")),
+            Fix("Look which it has.", ("print(dataset)",)),
         ),
     )

@@ -40,11 +40,14 @@ def consequence(one: UncaughtException, log: Log) -> Answered | None:
     if handled := in_handler(one):
         return Answered(
             f"{handled}; what handled it then failed too: {one.place} reads {name}, which was not set yet",
-            f"The first exception is the cause. Probably it came before the line that sets {name}, which an except or "
-            "finally block reads.",
+            f"The first exception is the cause. If the line that sets {name} is in the same try block, it was skipped; "
+            "else the code that handles the exception has a mistake of its own.",
             (
                 Fix("Start with the first exception, and its traceback above the second."),
-                Fix(f"Set {name} = None before the try block, and test for it in the block that reads it."),
+                Fix(
+                    f"Give {name} a value at the start of the function that reads it ({one.place}), and test for it "
+                    "there."
+                ),
             ),
         )
     earlier = [before for before in log.raised if _failed_before(before, one)]
@@ -59,8 +62,8 @@ def consequence(one: UncaughtException, log: Log) -> Answered | None:
         f"The function caught that exception, printed it and went on, and read {name} later ({one.place}). If the line "
         "that sets it comes after the one that failed, the missing value is only a consequence.",
         (
-            Fix(f"Repair {first.place} first.{' The message says: ' + ' '.join(advised) if advised else ''}"),
-            Fix("Let the loop raise the exception, so that the run ends with it.", ("raise",)),
+            Fix(f"Look at {first.place} first.{' The message says: ' + ' '.join(advised) if advised else ''}"),
+            Fix("Let that except block raise the exception again, so that the run ends with it.", ("raise",)),
         ),
     )
 

@@ -53,14 +53,13 @@ def path_that_is_none(one: UncaughtException) -> str | None:
 
 def _tuple_and_number(one: UncaughtException, call: str, name: str) -> Meaning:
     """Explain a size that is given as a tuple and further numbers: torch takes one or the other."""
-    first = f"{name} is a tuple" if name else "its first argument is a tuple"
+    first = f"{name} is a tuple or list" if name else "its first argument is a tuple or list"
+    own = re.search(rf"(?P<of>[A-Za-z_][\w.]*)\.{call}\(", one.code or "")
+    made = f"{own['of']}.{call}" if own else call
     right = (
-        (
-            python("{:name}({:dotted}[0], dim)", call, name),
-            python("{:name}(*{:dotted}, dim)", call, name),
-        )
+        (python("{:dotted}({:dotted}[0], dim)", made, name), python("{:dotted}(*{:dotted}, dim)", made, name))
         if name
-        else (python("{:name}(n, dim)", call),)
+        else ()
     )
     return Meaning(
         f"{call}() got a tuple and another number: {first}, where a number is meant ({one.place})",
@@ -140,7 +139,8 @@ def index_of_array(groups: Mapping[str, str], raised: UncaughtException | None) 
     of_numpy, index, size = groups["kind"] == "axis", groups["index"], f"{int(groups['size']):,}"
     own = raised is not None and raised.packages[-1:] == ("",)
     code = (raised.code if raised and own else raised.own_code if raised and of_numpy else "") or ""
-    found = {(match["of"], match["index"].strip()) for match in _SUBSCRIPT.finditer(code)}
+    found = {(match["of"], match["index"].strip()) for match in _SUBSCRIPT.finditer(code) if _is_whole(match, index)}
+    found = set() if re.search(r"[)\]]\[(?!None\]|:|\.)", code) else found  # an item of an item
     what = "array" if of_numpy else "tensor"
     title = f"an index is too large: {index}, but the {what} has {size} elements"
     why = f"It was computed for another or a longer {what}."
@@ -162,6 +162,12 @@ def index_of_array(groups: Mapping[str, str], raised: UncaughtException | None) 
             *(() if of_numpy or not _OF_TOKENS.search(f"{name}[{at}]") else (_SHORTER,)),
         ),
     )
+
+
+def _is_whole(found: re.Match[str], index: str) -> bool:
+    """Whether a subscript can be the one that failed: no slice, and no other number."""
+    at = found["index"].strip()
+    return ":" not in at and (not at.lstrip("-").isdigit() or int(at) == int(index))
 
 
 def _index_of(name: str, at: str, groups: Mapping[str, str], raised: UncaughtException | None) -> tuple[str, str]:

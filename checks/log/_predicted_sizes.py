@@ -41,7 +41,7 @@ def smaller_prediction(groups: Mapping[str, str], raised: UncaughtException | No
     """Explain a prediction whose height or width is a power of two times smaller than the target's."""
     code = raised.code or "" if raised else ""
     dim, sides = _DIMENSION.search(raised.message) if raised else None, _sides(code)
-    if raised is None or dim is None or sides is None or int(dim[1]) < 1 or "size of tensor a" not in raised.message:
+    if raised is None or dim is None or sides is None or int(dim[1]) < 2 or "size of tensor a" not in raised.message:
         return None
     of_a = bool(_PREDICTED.search(sides[0])) and bool(_TARGET.search(sides[1])) and not _PREDICTED.search(sides[1])
     of_b = bool(_PREDICTED.search(sides[1])) and bool(_TARGET.search(sides[0])) and not _PREDICTED.search(sides[0])

@@ -15,6 +15,7 @@ from ._own_objects import Meaning
 _SIDES = ({2, 3}, {-1, -2})  # of an image (N, C, H, W); (C, H, W) and others cannot be known from two positions
 _SIZE = re.compile(r"(?P<of>[A-Za-z_][\w.]*)\.(?:shape\[(?P<shape>-?\d)\]|size\((?P<size>-?\d)\))")
 _IMAGE = re.compile(r"img|image|patch|(?:^|[._])pics?(?:_|$)", re.IGNORECASE)
+_NO_IMAGE = re.compile(r"attn|attention|score|sim|cov|matrix|mask", re.IGNORECASE)
 _SETTING = re.compile(r"(?:self\.|\w+\.)*(?:\w*(?:resolution|img_size|image_size|input_size|patch_size|crop_size)\w*)")
 
 
@@ -32,7 +33,7 @@ def not_square(one: UncaughtException, condition: str, printed: str) -> Meaning 
         return None
     setting = others[0] if others and _SETTING.fullmatch(others[0]) else None
     name = sides[0]["of"]
-    if (others and not setting) or (not others and not _IMAGE.search(name)):
+    if (others and not setting) or (not others and not _IMAGE.search(name)) or _NO_IMAGE.search(name):
         return None  # a matrix of attention is square, too
     wanted = f" to each other and to {setting}" if setting else ""
     shown = (
@@ -49,7 +50,7 @@ def not_square(one: UncaughtException, condition: str, printed: str) -> Meaning 
         (
             Fix("Print the sizes before that line.", (shown,)),
             Fix(
-                f"Cut or resize the images to {resized}.",
+                f"Cut or resize the images to {resized}, and the masks and boxes of a sample with them.",
                 ("transforms.Compose([transforms.Resize(SIZE), transforms.CenterCrop(SIZE)])",),
             ),
             *((Fix(f"If they are square, set {setting} to their size."),) if setting else ()),

@@ -248,14 +248,15 @@ _NO_PORT = (
 SEVERAL_LAUNCHERS = Case(
     several_launchers,
     "this job probably starts several launchers on one node, and only the first of them gets the port",
-    "Several torchruns started together, and more than one of them found the port taken, but not all: it is hardly "
-    "another run's. srun starts its command once per task, so two tasks on a node start two launchers, of which each "
-    "starts ranks for all its GPUs. On another port they would collide in the same way.",
+    "Several torchruns started together, and more than one of them found the port taken, but not all. Either srun "
+    "started its command once per task: two tasks on a node start two launchers, of which each starts ranks for all "
+    "its GPUs, and another port does not help. Or several runs were started on one node on purpose.",
     (Fix("Start one launcher per node.",
          ("sbatch --ntasks-per-node=1 --gpus-per-node=4 ...",
           "srun --ntasks-per-node=1 torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d "
           "--rdzv-endpoint=HOST:29500 train.py")),
-     Fix("Or start one process per task, without a launcher.", ("srun --ntasks-per-node=4 python train.py",))),
+     Fix("If they are separate runs, give each its own port and its own GPUs.",
+         ("CUDA_VISIBLE_DEVICES=0,1 torchrun --standalone --nproc-per-node=2 train.py",))),
     _BANNER * 3 + _NO_PORT * 2, "https://docs.pytorch.org/docs/stable/elastic/run.html")
 TAKEN = (SEVERAL_LAUNCHERS, SERVER_PORT, SYSTEM_PORT)
 UNREACHABLE = (OWN_STORE, CONTAINER_NAME)

@@ -58,6 +58,7 @@ _CELL = re.compile(
     r"(?P<data>[A-Za-z_][\w.]*(?:\[['\"]\w+['\"]\])?)\[(?:\d+|[a-z_]+)\]\[['\"](?P<column>input_ids|attention_mask|labels|"
     r"token_type_ids|pixel_values|input_values|input_features|decoder_input_ids)['\"]\]\.(?P<name>\w+)"
 )
+_SAMPLES = re.compile(r"^(?:features|examples|batch|samples|items|instances|rows|inputs)\b")
 _JOINED = re.compile(r"can only concatenate str \(not \"(?P<other>\w+)\"\) to str")
 _SIZE = re.compile(
     r"(?P<call>\w+)\(\): argument '\w+' failed to unpack the object at pos (?P<position>\d+) with error \"type must be "
@@ -110,14 +111,17 @@ def _cell_of_dataset(one: UncaughtException) -> Meaning | None:
         return None
     data, column, name = found[0]["data"], found[0]["column"], found[0]["name"]
     ask = (Fix("To see the type of any value, call type().", ("print(type(value))",)),) if name == "type" else ()
+    of_sample = bool(_SAMPLES.search(data)) or " in __call__" in (one.place or "")
+    whose = "a sample" if of_sample else f"a row of {data}"
+    form = "" if of_sample else python("{:dotted}.set_format('torch')", data)
     return Meaning(
-        f"'{column}' of a row of {data} is a list, and .{name} belongs to tensors ({one.place})",
+        f"'{column}' of {whose} is a list, and .{name} belongs to tensors ({one.place})",
         "A data set of Hugging Face's datasets gives Python's own lists and numbers, also for what a tokenizer with "
         "return_tensors='pt' made, unless a format is set.",
         (
             Fix(
-                "Let it return tensors, or convert this one.",
-                (python("{:dotted}.set_format('torch')", data) or "dataset.set_format('torch')", "torch.tensor(value)"),
+                "Let the data set return tensors, or convert this one.",
+                (form or "dataset.set_format('torch')  # where it is made", "torch.tensor(value)"),
             ),
             *ask,
         ),

@@ -57,7 +57,7 @@ _OF_VLLM_ITSELF = Case(
     "vllm, and needs a release in which it also works with V1.",
     (Fix("Install the vllm that the trainer names, usually a newer one.",
          ("pip show vllm", "pip install --upgrade vllm", "pip check")),
-     Fix("Use the older engine of this release.", ("export VLLM_USE_V1=0",))),
+     Fix("vllm 0.8 to 0.10: use the older engine.", ("export VLLM_USE_V1=0",))),
     "Traceback (most recent call last):\n"
     '  File "/env/lib/python3.11/site-packages/vllm/entrypoints/llm.py", line 4, in collective_rpc\n'
     "    executor = self.llm_engine.model_executor\n"

@@ -47,14 +47,16 @@ _BASHRC_READ = Case(
     "/home/ada/.bashrc: line 7: rbenv: command not found\nCondaError: Run 'conda init' before 'conda activate'\n",
     "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html")
 _NO_FOLDER = Case(
-    line_of("log_environment_not_active", r"/bin/activate: No such file"),
+    line_of("log_environment_not_active", r"^(?!.*(?:conda|miniforge|mambaforge)).* /\S*/bin/activate: No such file"),
     "the environment that the job's script activates does not exist on this node",
     "Its folder was moved or removed, is on a disk that is not mounted here, or was never made: a step before that "
     "should make it on each node's own disk (/tmp) did not run or failed. Without `set -e` the script goes on with "
     "another Python, and packages are missing.",
-    (Fix("Look for the folder on the nodes of the job.", ("srun --ntasks-per-node=1 ls -l FOLDER/bin/activate",)),
+    (Fix("Look for the folder, on a cluster on the nodes of the job.",
+         ("ls -l FOLDER/bin/activate", "srun --ntasks-per-node=1 ls -l FOLDER/bin/activate")),
      Fix("If the script should make it, do that in each node's own step, and stop if it fails.",
-         ("set -euo pipefail", "srun --ntasks-per-node=1 python -m venv /tmp/ENV"))),
+         ("set -eo pipefail", "srun --ntasks-per-node=1 bash -c 'python -m venv /tmp/ENV && /tmp/ENV/bin/pip install "
+                              "-r requirements.txt'"))),
     "job.sh: line 5: /home/u/venv/bin/activate: No such file or directory\n",
     "https://docs.python.org/3/library/venv.html")
 ROWS = (

@@ -62,15 +62,17 @@ def log_folder_lost(log: Log) -> Answer:
     first_path, first = missing[0] if missing else ("", None)
     for path, one in missing[1:]:
         folder = _folder_of_both(first_path, path) if path != first_path else ""
+        if folder not in (first_path.rpartition("/")[0], path.rpartition("/")[0]) and folder.count("/") > 0:
+            continue  # each has a folder of its own in it
         if first is None or not folder or not first.caught or first.file != one.file or not _got_past(first, one):
             continue
         if sum(each.times for other, each in missing if other == path) < 2 * max(1, len(one.ranks)):
             continue  # one run alone can have another path
         return Problem(
             f"files in {folder} probably vanished while the job ran: first {first_path} was missing, then {path}",
-            "The paths are probably right: the first run that failed had passed the line of the script at which later "
-            "runs miss their file. So the folder was removed, renamed or moved meanwhile, or its mount or symlink was "
-            "lost.",
+            "The first run that failed had passed the line of the script at which later runs miss their file. If both "
+            "read the same folder, the paths are right, and it was removed, renamed or moved meanwhile, or its mount "
+            "or symlink was lost.",
             (
                 Fix(
                     "Check whether the folder is there, on the node of the job, and what it is mounted from.",

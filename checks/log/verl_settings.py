@@ -158,7 +158,7 @@ ROWS = (
         "verl's Megatron backend has LoRA only with Megatron-Bridge, which this run does not use",
         "LoRA is on (lora.rank above 0 in the model's config), and the worker was built without a bridge, or with "
         "mbridge, the other package (vanilla_mbridge).",
-        (Fix("Turn Megatron-Bridge on, for the reference and the critic too, and install it.",
+        (Fix("Turn Megatron-Bridge on, with the same settings of the reference (ref) and the critic, and install it.",
              ("actor_rollout_ref.actor.megatron.use_mbridge=True "
               "actor_rollout_ref.actor.megatron.vanilla_mbridge=False", "pip show megatron-bridge")),
          Fix("Train without LoRA, or with the FSDP backend, which has its own LoRA.",

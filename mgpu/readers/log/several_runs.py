@@ -64,8 +64,13 @@ _REPORT_OF_JOB = re.compile(
 )
 # srun reports that a task ended. What follows is of the other tasks, or of what was started afterwards.
 _END_OF_TASK = re.compile(rb"^srun: (?:error: \S+: tasks? \d|Job step aborted|Terminating)", re.M)
-# A frame of a file that was read and ran has a function, Python's place of a syntax error has none.
-_PLACE = re.compile(rb'^  File "(?P<file>[^"<\n][^"\n]*)", line (?P<line>\d+)(?P<ran>, in )?', re.M)
+# A frame of a file that was read and ran has a function. Python's place of a syntax error has none, as the places of
+# TorchScript, which no such error follows.
+_PLACE = re.compile(
+    rb'^  File "(?P<file>[^"<\n][^"\n]*)", line (?P<line>\d+)(?:(?P<ran>, in )|'
+    rb"\r?$(?=(?:\n[^\n]*){0,2}\n(?:SyntaxError|IndentationError|TabError): ))",
+    re.M,
+)
 # A part of the file is searched for a pattern only if it has one of its texts: that is ten times faster.
 # fmt: off
 _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
