@@ -140,7 +140,7 @@ def index_of_array(groups: Mapping[str, str], raised: UncaughtException | None) 
     own = raised is not None and raised.packages[-1:] == ("",)
     code = (raised.code if raised and own else raised.own_code if raised and of_numpy else "") or ""
     found = {(match["of"], match["index"].strip()) for match in _SUBSCRIPT.finditer(code) if _is_whole(match, index)}
-    found = set() if re.search(r"[)\]]\[(?!None\]|:|\.)", code) else found  # an item of an item
+    found = set() if re.search(r"[)\]]\[(?!None\b|:|\.)", code) else found  # an item of an item
     what = "array" if of_numpy else "tensor"
     title = f"an index is too large: {index}, but the {what} has {size} elements"
     why = f"It was computed for another or a longer {what}."

@@ -68,7 +68,7 @@ _END_OF_TASK = re.compile(rb"^srun: (?:error: \S+: tasks? \d|Job step aborted|Te
 # TorchScript, which no such error follows.
 _PLACE = re.compile(
     rb'^  File "(?P<file>[^"<\n][^"\n]*)", line (?P<line>\d+)(?:(?P<ran>, in )|'
-    rb"\r?$(?=(?:\n[^\n]*){0,2}\n(?:SyntaxError|IndentationError|TabError): ))",
+    rb"\r?$(?=(?:\n[^\n]*){0,8}?\n *(?:SyntaxError|IndentationError|TabError)))",
     re.M,
 )
 # A part of the file is searched for a pattern only if it has one of its texts: that is ten times faster.
