@@ -16,7 +16,6 @@ _THEIRS = re.compile(
     r"accelerate launch |(?:Training|Seq2SeqTraining)Arguments\(|(?:SFT|GRPO|DPO)Config\(|Accelerator\("
 )
 _SHARDING = "Shard "  # how the text of such a fix begins. One that only names FSDP or DeepSpeed can be about them.
-_SCRIPT = re.compile(r"(?P<name>[\w.-]+\.py) in <module>")  # an installed program's frame has its package's folder
 
 
 def for_program(problem: Problem, facts: Mapping[str, Any]) -> Problem:
@@ -36,6 +35,4 @@ def for_program(problem: Problem, facts: Mapping[str, Any]) -> Problem:
 
 def _is_own(log: Log) -> bool:
     """Whether the log has the whole first traceback, which begins in a script, and nothing of these libraries."""
-    first = next((one for one in log.raised if one.frames and not one.of_launcher), None)
-    whole = first is not None and _SCRIPT.fullmatch(first.frames[0])
-    return bool(whole) and all(one.name != _HUGGING_FACE for one in log.shows)
+    return bool(log.script) and all(one.name != _HUGGING_FACE for one in log.shows)

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import get_args
 
 from mgpu import engine
-from mgpu.check import KINDS, Check, EffectOf, Kind, Role, Tag
+from mgpu.check import KINDS, Check, EffectOf, Kind, Place, Role, Tag
 from mgpu.engine import Outcome, selections
 from mgpu.snapshot import Config, FailedRank, Hang, Log, Run, SignatureMatch, Snapshot, Storage
 
@@ -162,12 +162,12 @@ def _demote_next_commands(found: Sequence[Cause]) -> list[Cause]:
     """What the shell says after the program had failed is not why it failed: the script went on."""
     first: dict[str, int] = {}
     for one in found:
-        place = one.outcome.problem.place if one.outcome.problem else None
+        place = _found_at(one)
         if place and place.line and one.of_log and one.role in ("root", "secondary"):
             first[place.file] = min(place.line, first.get(place.file, place.line))
 
     def is_later(one: Cause) -> bool:
-        place = one.outcome.problem.place if one.outcome.problem else None
+        place = _found_at(one)
         return place is not None and first.get(place.file, _line(one)) < _line(one)
 
     return [
@@ -265,7 +265,8 @@ def _choose_of_stopped(found: Sequence[Cause], log: Log | None) -> Verdict:
     until = min(stop_lines, default=None)
 
     def before(cause: Cause) -> bool:
-        line = cause.outcome.problem.place.line if cause.outcome.problem and cause.outcome.problem.place else None
+        place = _found_at(cause)
+        line = place.line if place else None
         if cause.of_log:
             return cause.role == "root" and (until is None or (line is not None and line < until))
         return cause.role == "root"
@@ -324,8 +325,12 @@ def first_of_parts(causes: Sequence[tuple[str, str]]) -> int:
     return min(range(len(found)), key=weight)
 
 
+def _found_at(cause: Cause) -> Place | None:
+    return cause.outcome.problem.place if cause.outcome.problem else None
+
+
 def _line(cause: Cause) -> int:
-    place = cause.outcome.problem.place if cause.outcome.problem else None
+    place = _found_at(cause)
     return place.line or 0 if place else 0
 
 
@@ -339,7 +344,7 @@ def _place(
         else set()
     )
     elsewhere = bool(first and ranks and not first & ranks)
-    place = cause.outcome.problem.place if cause.outcome.problem else None
+    place = _found_at(cause)
     file = log.files.index(place.file) if log and place and place.file in log.files else 0
     # Lines of one file are already in order of time. Only some have a timestamp.
     at = cause.seen.at if cause.seen and log and len(log.files) > 1 else None

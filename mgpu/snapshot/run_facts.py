@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 
@@ -9,6 +10,8 @@ from mgpu.durations import seconds_between
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Name, Pid, Text
 from mgpu.snapshot.hang_facts import StackFrame
+
+_STARTED = re.compile(r"(?P<name>[\w.-]+\.py) in <module>")  # an installed program's frame has its package's folder
 
 
 @dataclass(frozen=True)
@@ -277,6 +280,13 @@ class Log:
     stacks: tuple[PrintedStack, ...] = ()
     cut: tuple[CutTraceback, ...] = ()
     last_run: LastRun | None = None  # all other facts are of this run; None: the file has only one
+
+    @property
+    def script(self) -> str:
+        """File name of the user's script that the first whole traceback begins in; "": none, or it begins elsewhere."""
+        first = next((one for one in self.raised if one.frames and not one.of_launcher), None)
+        found = _STARTED.fullmatch(first.frames[0]) if first else None
+        return found["name"] if found else ""
 
 
 # fmt: off

@@ -16,9 +16,7 @@ _FEWEST_WORDS = 4
 _REPORT = re.compile(
     r"(?!.{0,40}\b(?:training|running|main|execution|run)\b)"  # of the whole program: what follows is its end
     r"\W{0,6}(?:(?:error|failure|exception|problem) (?:while |during |when |in |at )?\w+(?:ing|ion)\b|"
-    r"(?:failed|unable|could not|couldn't|cannot) (?:to )?\w+)[^:]{0,40}:\s|"
-    # what it goes on without, in its own log and not as an error
-    r"(?:INFO|WARNING|DEBUG):\w+:[\w ]{1,40} (?:is )?(?:not available|unavailable|disabled)\b",
+    r"(?:failed|unable|could not|couldn't|cannot) (?:to )?\w+)[^:]{0,40}:\s",
     re.I,
 )
 _NOT_ORDINARY = re.compile(
