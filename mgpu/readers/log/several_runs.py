@@ -138,7 +138,7 @@ class _Marks:
     logged_ends: list[int] = field(default_factory=list)
     all_ends: list[int] = field(default_factory=list)
     ends_of_tasks: list[int] = field(default_factory=list)
-    edited: _Edited = field(default_factory=lambda: _Edited())
+    edited: _Edited = field(default_factory=_Edited)
     after_reports: list[int] = field(default_factory=list)  # first lines of the jobs whose output follows a report
     several: int = 0  # the last line that shows several processes; 0: none does
     lines: int = 0
