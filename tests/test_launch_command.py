@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from mgpu.launch import output_folders, start_run
 from mgpu.launch.request import LAUNCHERS, Request
 from mgpu.launchers import argv as launchers_argv
 from mgpu.launchers import choice as launchers_choice
-from mgpu.launchers import gpu_selection, table
+from mgpu.launchers import gpu_selection, port, table
 from mgpu.probes import prefetch, runner
 from mgpu.process import command
 from mgpu.snapshot import Config, Script, Snapshot
@@ -459,3 +460,15 @@ def test_a_module_is_read_without_being_imported(tmp_path: Path, monkeypatch: py
         assert (script.speaks, script.arguments, script.shadowed) == ("nothing", ("--lr", "1"), {})
     for name in ("pkg.none", "pkg.jobs.train.more", "none", "torch.distributed.run", "a b", "pkg..jobs", "sys"):
         assert launchers_choice.read(["-m", name]) is None
+
+
+def test_a_chosen_port_is_none_that_the_system_gives_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between choosing and binding it, no other program can be given it; a taken one is passed over."""
+    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(1024 <= port.free_port() < low for _ in range(20))
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        number = taken.getsockname()[1]
+        monkeypatch.setattr(port, "_FIRST", number)
+        monkeypatch.setattr(port, "_first_automatic_port", lambda: number + 1)
+        assert port.free_port() not in (0, number)

@@ -7,10 +7,15 @@ does the same with accelerate 1.15; with 1.0 and 1.6 the ranks then wait for eac
 from __future__ import annotations
 
 import errno
+import random
 import socket
+from pathlib import Path
 
-from mgpu.errors import USAGE, MgpuError
+from mgpu.errors import LAUNCH_REFUSED, USAGE, MgpuError
 from mgpu.snapshot import Config
+
+_FIRST = 20000  # above the numbers that most services have
+_TRIES = 100
 
 
 def requested_port(port: str, config: Config) -> int | None:
@@ -36,11 +41,29 @@ def launch_port(config: Config, named: int | None = None, *, needs_port: bool = 
 
 
 def free_port() -> int:
-    """Return a port without a listener."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port without a listener.
+
+    A random one below those that Linux gives to outgoing connections and to `bind(0)`: the launcher binds it only
+    seconds later, and until then no other program may be given the same.
+    """
+    quiet = range(_FIRST, _first_automatic_port())
+    for port in (*random.sample(quiet, min(_TRIES, len(quiet))), 0):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            free: int = probe.getsockname()[1]
+            return free
+    raise MgpuError("Linux has no free port left for the rendezvous of the ranks", LAUNCH_REFUSED)
+
+
+def _first_automatic_port() -> int:
+    """Return the first port that the system gives to programs by itself."""
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32768  # Linux's default
 
 
 def is_taken(port: int) -> bool:
