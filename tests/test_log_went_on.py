@@ -190,3 +190,20 @@ def test_what_a_program_goes_on_after_by_its_own_words(said: str, tmp_path: Path
     )
     if said is not LOGGED_STATE:
         assert cause(said, tmp_path) is None
+
+
+LOGGED = (
+    "[2026-11-21 10:12:{n:02},003][net.callbacks.cards][ERROR] - Failed to write the card of epoch{n}.ckpt\n"
+    + frames(("/home/ada/net/callbacks/cards.py", "write_card", "from net.cards.texts import describe"))
+    + "ModuleNotFoundError: No module named 'net.cards'\n"
+)
+FIT_END = "`Trainer.fit` stopped: `max_epochs=1` reached.\n"
+AFTERWARDS = "Tagged the run.\nWrote cards/index.html\nThe best one is epoch0.ckpt\n"
+
+
+def test_an_exception_that_comes_again_after_a_good_end_is_caught_each_time(tmp_path: Path) -> None:
+    assert cause(LOGGED.format(n=0) + FIT_END + LOGGED.format(n=1) + AFTERWARDS, tmp_path) is None
+    # It can have ended the program: the last thing that it did, or only once.
+    assert cause(LOGGED.format(n=0) + FIT_END + LOGGED.format(n=1), tmp_path) == "log_submodule_missing"
+    assert cause(FIT_END + LOGGED.format(n=1) + AFTERWARDS, tmp_path) == "log_submodule_missing"
+    assert cause(LOGGED.format(n=0) + LOGGED.format(n=1) + AFTERWARDS, tmp_path) == "log_submodule_missing"

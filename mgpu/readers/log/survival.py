@@ -172,6 +172,8 @@ def _how(one: Found, course: Course) -> Survived:
         return Survived.PROBABLY
     if one.reported and not one.raised and one.line == course.then_text:
         return Survived.PROBABLY
+    if _came_again(one, course):
+        return Survived.PROBABLY
     if one.by_program and _much_after(one, course):
         return Survived.PROBABLY
     if one.times >= _TIMES_OF_STEPS and one.root and not one.raised:
@@ -194,6 +196,15 @@ def _how(one: Found, course: Course) -> Survived:
     if len(after) >= _STEPS_OF_ANY and not one.uncaught:
         return Survived.PROBABLY
     return Survived.PROBABLY if any(_proves(end, one, after) for end in course.ends) else Survived.NO
+
+
+def _came_again(one: Found, course: Course) -> bool:
+    """Whether one process raised it, reached its good end, raised it again and went on: it catches it each time."""
+    if not one.raised or one.uncaught or one.exit_only or one.times == 1 or len(one.ranks) > 1:
+        return False
+    if course.lines - one.line < _LINES_AFTER_WARNING:
+        return False
+    return any(end.sure and not end.by_wrapper and one.first < end.line < one.line for end in course.ends)
 
 
 def _had_ended(one: Found, course: Course) -> bool:
@@ -357,7 +368,9 @@ def _exceptions(log: Log, latest: Mapping[object, Latest]) -> dict[object, Found
             not one.of_launcher,
             True,
             one.by_torch,
-            one.of_launcher,  # it reports only that a child failed: an exit, not a cause
+            exit_only=one.of_launcher,  # it reports only that a child failed
+            first=one.line,
+            times=one.times,
         )
     return found
 
