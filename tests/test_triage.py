@@ -669,6 +669,9 @@ def test_doctor_on_healthy_several_and_stdin(mgpu: Command, write: Write) -> Non
     several = mgpu("doctor", "--log", "rank0.log", "rank1.log")
     assert several.returncode == errors.UNKNOWN and "2 logs: 4 lines, 2 ranks" in several.stdout
     assert re.search(r"Could not determine how the run ended.\nNo known error", several.stdout)
+    write("step 1 loss 0.3\nstep 2 loss 0.2\nevaluating\n", "open.log")
+    still_open = mgpu("doctor", "--log", "open.log")
+    assert still_open.returncode == errors.UNKNOWN and "Last step      open.log:2: step 2 loss 0.2" in still_open.stdout
     write("step 1 loss 0.3\nTraining completed successfully\n", "good.log")
     good = mgpu("doctor", "--log", "good.log")
     assert good.returncode == errors.READY and "The run succeeded." in good.stdout

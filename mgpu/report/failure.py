@@ -344,6 +344,9 @@ def _without_cause(log: Log, signatures: int, screen: Screen) -> list[Line]:
     lines: list[Line] = [[(f"{head}.", "bold")], *screen.paragraph(f"{text[:1].upper()}{text[1:]}".rstrip(". ") + ".")]
     if shown := log.finished or log.failed:
         lines += row(screen, "Evidence", shown)[:_EVIDENCE_LINES]
+    elif step := log.reached:
+        text = f"{_name(step.file)}:{step.line}: {' '.join(step.text.split())}"
+        lines += row(screen, "Last step", clip(text, _SURVIVED_CHARS))
     for one in [one for one in log.seen if one.survived][:_SURVIVED_SHOWN]:
         often = f" ({one.times} times)" if one.times > 1 else ""
         text = f"{_name(one.file)}:{one.line}: {' '.join(one.text.split())}"
