@@ -207,3 +207,18 @@ def test_an_exception_that_comes_again_after_a_good_end_is_caught_each_time(tmp_
     assert cause(LOGGED.format(n=0) + FIT_END + LOGGED.format(n=1), tmp_path) == "log_submodule_missing"
     assert cause(FIT_END + LOGGED.format(n=1) + AFTERWARDS, tmp_path) == "log_submodule_missing"
     assert cause(LOGGED.format(n=0) + LOGGED.format(n=1) + AFTERWARDS, tmp_path) == "log_submodule_missing"
+
+
+LMOD = (
+    "Lmod has detected the following error: The following module(s) are unknown:\n"
+    '"cuda/12.9-x"\n\nPlease check the spelling or version number. Also try "module spider ..."\n'
+    "It is also possible your cache file is out-of-date; it may help to try:\n"
+    '  $ module --ignore_cache load "cuda/12.9-x"\n\n'
+    "Also make sure that all modulefiles written in TCL start with the string\n#%Module\n\n\n\n"
+)
+
+
+def test_a_short_job_that_ends_well_needed_no_module(tmp_path: Path) -> None:
+    assert cause(f"{LMOD}ranking 40 texts\nscores: [0.75, 0.98]\nDONE\n", tmp_path) is None
+    assert cause(f"{LMOD}ranking 40 texts\n", tmp_path) == "log_module_not_loaded"
+    assert cause(f"{LMOD}DONE\n", tmp_path) == "log_module_not_loaded"  # the batch script says it

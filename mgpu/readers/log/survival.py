@@ -27,6 +27,7 @@ _TIMES_OF_STEPS = 5
 _LINES_AFTER_WARNING = 3
 _LONG_AFTER = 200  # lines: the program did much after what it said
 _LINES_OF_NOTICE = 20  # that Lmod, conda and Python's warnings have themselves
+_LINES_OF_SETUP = 12  # that Lmod has itself
 _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_END = 40  # of ranks that shut down, before a stop that cuts off nothing
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
@@ -260,8 +261,9 @@ def settle(
 
 
 def _as_hint(one: Found, course: Course) -> Found:
-    """Return a warning, a message of the setup or a handled error as a hint if much was printed after it."""
-    of_setup = one.of_setup and course.lines - one.first > _LINES_OF_NOTICE
+    """Return a warning, a message of the setup or a handled error as a hint if much or an end was printed after it."""
+    ended = any(end.line - one.first > _LINES_OF_SETUP for end in course.ends)
+    of_setup = one.of_setup and (ended or course.lines - one.first > _LINES_OF_NOTICE)
     lines = one.notice or (_LINES_OF_NOTICE if one.handled else 0)
     return replace(one, hint=one.hint or of_setup or 0 < lines < course.lines - one.line)
 
