@@ -68,7 +68,10 @@ def _sizes(texts: Sequence[str]) -> list[str]:
 
 def _tensors(texts: Sequence[str]) -> Iterator[str]:
     """Yield the rows with -1 or -100 of tensors of integers, one of each, without those that are labels or masks."""
-    for tensor in _TENSOR.finditer("\n".join(texts)):
+    text = "\n".join(texts)
+    if "tensor(" not in text:  # the pattern takes long to find that out
+        return
+    for tensor in _TENSOR.finditer(text):
         values = tensor["values"]
         if _NOT_IDS.search(tensor["name"]) or _FLOAT.search(values) or not _ID.search(values):
             continue
