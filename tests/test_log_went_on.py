@@ -190,3 +190,19 @@ def test_what_a_program_goes_on_after_by_its_own_words(said: str, tmp_path: Path
     )
     if said is not LOGGED_STATE:
         assert cause(said, tmp_path) is None
+
+
+KERNEL = "Detected kernel version 4.18.0, which is below the recommended minimum of 5.5.0; this can cause a hang.\n"
+IOMMU = (
+    'g1:7:9 [0] NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!\n'
+)
+ANSWERS = "".join(f"The answer is {word}.\n" for word in ("red", "green", "blue", "tall", "short"))
+
+
+@pytest.mark.parametrize(("warning", "row"), [(KERNEL, "log_kernel_too_old"), (IOMMU, "log_iommu_hangs_peers")])
+def test_what_can_make_a_run_hang_counts_only_if_little_follows(warning: str, row: str, tmp_path: Path) -> None:
+    assert cause(warning, tmp_path) == row  # as in a run that hangs
+    assert cause(warning * 8 + "  0%|          | 0/90 [00:00<?, ?it/s]\n", tmp_path) == row
+    assert cause(warning * 8 + ANSWERS, tmp_path) is None
+    failed = frames(("/home/ada/fit.py", "main", "run()")) + "ValueError: no\n"
+    assert cause(warning + ANSWERS + failed, tmp_path) == "log_exception"

@@ -44,6 +44,7 @@ class Signatures:
         self.of_store = {row.id for row in rows if row.effect_of == "store_exit"}
         self.limits = {row.id for row in rows if "job_limit" in row.tags}
         self.hints = {row.id for row in rows if "hint" in row.tags}
+        self.can_hang = {row.id for row in rows if "can_hang" in row.tags}
         self.of_program = {row.id for row in rows if row.kind in ("script", "library") and row.role == "root"}
         self.of_gpu = {row.id for row in rows if row.kind == "cuda"}
         self.stops = {row.id for row in rows if row.effect_of == "stop" and row.role == "root"}
