@@ -25,6 +25,13 @@ _BUILTINS = (
 )
 _BARE = re.compile(rf"(?<![\w.'\"])(?P<name>{_BUILTINS})(?![\w('\"=]| ?[=(])")
 _SUBSCRIPTED = re.compile(r"\.(?P<name>[a-z_]\w*)\[")
+# What a line goes through or counts: "for key in batch.keys", "set(data.keys)", "'x' in data.keys", "len(x.size)".
+_GONE_THROUGH = re.compile(
+    r"(?:\bin |\b(?:set|list|tuple|sorted|enumerate|len|sum|max|min|any|all|iter|zip|reversed|frozenset)\(\s*)"
+    r"(?P<method>(?P<owner>[A-Za-z_]\w*(?:\.\w+|\[\w+\])*?)\.(?P<name>[a-z_]\w*))(?=\s*(?:[):,\]}]|$|if\b|for\b|and\b|or\b))"
+)
+_ITERATED = re.compile(r"is not iterable|has no len\(\)")
+_GRAPHS = re.compile(r"(?:^|[ /])torch_geometric\b|\bfrom_data_list\b")
 
 
 def function_as_value(one: UncaughtException) -> Meaning | None:
@@ -36,6 +43,10 @@ def function_as_value(one: UncaughtException) -> Meaning | None:
     attribute = _SUBSCRIPTED.findall(code) if "subscriptable" in one.message else []
     if attribute and len({*attribute} & _KNOWN_METHODS) == 1:
         return _method(one, next(iter({*attribute} & _KNOWN_METHODS)))
+    through = {match["method"]: match for match in _GONE_THROUGH.finditer(code)}
+    own = one.packages[-1:] == ("",) and code == one.code
+    if own and "'method'" in one.message and _ITERATED.search(one.message) and len(through) == 1:
+        return _not_called(one, through.popitem()[1])
     names = {bare["name"] for line in (*one.own_lines, code) for bare in _BARE.finditer(line)}
     if len(names) == 1 and "builtin_function_or_method" in one.message:
         return _builtin(one, names.pop())
@@ -87,6 +98,26 @@ def _method(one: UncaughtException, name: str) -> Meaning:
                 if name == "size"
                 else f"Call it: {name}()."
             ),
+        ),
+    )
+
+
+def _not_called(one: UncaughtException, found: re.Match[str]) -> Meaning:
+    """Explain a method that a line goes through as if it were a list."""
+    method, place = found["method"], one.place or ""
+    of_graphs = found["name"] == "keys" and any(map(_GRAPHS.search, (*one.packages, *one.frames)))
+    release = (
+        " In PyTorch Geometric 2.4, keys of Data and Batch became a method: code for older releases has no parentheses."
+        if of_graphs
+        else " If the code is older than the package: an attribute of an earlier release can have become a method."
+    )
+    older = (Fix("Install the release that the code was written for.", ("pip install 'torch_geometric<2.4'",)),)
+    return Meaning(
+        f"{method} is a method, and {place} goes through it without calling it",
+        f"The parentheses are missing.{release}",
+        (
+            Fix(f"Call it: {method}().", (shell("grep -nF {} {:path}", method, place.partition(":")[0]),)),
+            *(older if of_graphs else ()),
         ),
     )
 
