@@ -91,10 +91,12 @@ def test_copies_of_a_model_share_what_it_keeps(code: str, function: str, shared:
         ("if 'pos' in sample.keys:", "argument of type 'method' is not iterable", "sample.keys"),
         ("n = len(self.items.values)", "object of type 'method' has no len()", "self.items.values"),
         ("for p in net.parameters:", "'method' object is not iterable", "net.parameters"),
+        ("for k in table.items:", "'builtin_function_or_method' object is not iterable", "table.items"),
         # More than one, or none, can be the method.
         ("for a, b in zip(x.keys, y.keys) if c in d.e]", "'method' object is not iterable", ""),
         ("opt = SGD(net.parameters, lr=1)", "'method' object is not iterable", ""),
         ("for p in params:", "'method' object is not iterable", ""),
+        ("sizes = [set(hook) for hook in net.hooks]", "'method' object is not iterable", ""),
     ],
 )
 def test_a_method_that_a_line_goes_through(code: str, error: str, method: str, tmp_path: Path) -> None:
