@@ -69,11 +69,8 @@ class Signatures:
                 self._of_text[text.encode()] = (*self._of_text.get(text.encode(), ()), row.id)
         for text in (*_STRUCTURE, *course.TEXTS, *stack_dumps.TEXTS):
             self._of_text.setdefault(prefilter.shape(text.encode()), ())
-        words = {word for row in rows for word in prefilter.required_words(row.pattern)} | {
-            *_STRUCTURE_WORDS,
-            *course.WORDS,
-            *stack_dumps.WORDS,
-        }
+        words = {word for row in rows for word in prefilter.required_words(row.pattern)}
+        words |= {*_STRUCTURE_WORDS, *course.WORDS, *stack_dumps.WORDS}
         self._words = [word.encode() for word in words]
         self._dull: set[bytes] = set()
         self._bright: set[bytes] = set()
