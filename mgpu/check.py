@@ -51,6 +51,7 @@ Tag = Literal[
     "precise",  # more specific than a log row about the same failure, and listed before it
     "before_ranks",  # of what prepares the run: any step of the training after it shows that the run can do without
     "hint",  # of a log: a warning of what can go wrong, no failure by itself
+    "can_hang",  # of a log: a warning of what can make a run hang: no failure if the program goes on to print
     "next_command",  # of a log: of the shell; after a failure, it is about the job script's next command
     "keeps_latest",  # of a log: the text of the last such line counts, not only that of the first
     "last_lines",  # of what a rank says before it waits: in the middle of a log, the run went on

@@ -92,6 +92,8 @@ JSON = ("/opt/env/lib/python3.11/json/encoder.py", "default", "raise TypeError(t
          "x is a function, and timm/layers/patch.py:7 in forward reads its attribute shape (called by fit.py:7",
          "Parentheses are missing"),
         ("n = sum(model.parameters)", (), "TypeError: 'method' object is not iterable",
+         "model.parameters is a method, and fit.py:7 in main goes through it", "Call it: model.parameters()"),
+        ("n = sum(weights)", (), "TypeError: 'method' object is not iterable",
          "a function was used where a value belongs (fit.py:7 in main)", "pyflakes fit.py"),
         ("gray = cv2.cvtColor(frame, 7)", (),
          "cv2.error: OpenCV(4.9.0) /io/color.hpp:92: error: (-15:Bad number of channels) in function 'f'\n"

@@ -11,6 +11,8 @@ import pytest
 
 from mgpu.engine import root_cause
 from mgpu.readers.log import read
+from tests.test_log_callers import SCRIPT, frames
+from tests.test_log_meanings import explained
 
 TIMEOUT = (
     "{head}[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, "
@@ -217,3 +219,32 @@ def test_a_silence_before_the_time_limit_is_a_hang(lines: str, at: str, found: s
     if found == "log_silent_until_limit":
         assert first.outcome.problem and "nothing for 9 h" in first.outcome.problem.title
         assert ("a line came every 1 min" in first.outcome.problem.cause) == ("02:01:02" in lines), "not every 0 s"
+
+
+LOADS = ("torch/utils/data/_utils/fetch.py", "fetch", "data = [self.dataset[i] for i in index]")
+WORKS = ("torch/utils/data/_utils/worker.py", "_worker_loop", "data = fetcher.fetch(index)")
+READS = ("/home/ada/clips.py", "__getitem__", "frame = archive.extractfile(name).read()")
+
+
+@pytest.mark.parametrize(
+    ("calls", "title", "where"),
+    [
+        ((LOADS, READS), "while it loaded a batch", "clips.py:7 in __getitem__: frame = archive"),
+        ((("torch/_tensor.py", "backward", "torch.autograd.backward("),), "(Ctrl-C)", "fit.py:7 in main: step(batch)"),
+        ((("/usr/lib/python3.12/gzip.py", "read", "x = self.f.read(n)"),), "(Ctrl-C)", "fit.py:7 in main: step(batch)"),
+        ((WORKS, LOADS, READS), "(Ctrl-C)", ""),  # a worker's traceback: the script was elsewhere
+    ],
+)
+def test_where_a_run_was_interrupted(
+    calls: tuple[tuple[str, str, str], ...], title: str, where: str, tmp_path: Path
+) -> None:
+    text = f"step 7 loss 0.41\n{frames((SCRIPT, 'main', 'step(batch)'), *calls)}KeyboardInterrupt\n"
+    row, found, words = explained(tmp_path, text)
+    assert row == "log_interrupted" and found.endswith(title)
+    assert f"The script was at {where}" in words if where else "The script was" not in words
+    assert ("num_workers=4" in words) == ("loaded" in title)
+
+
+def test_a_launcher_that_was_interrupted_shows_no_line_of_the_script(tmp_path: Path) -> None:
+    launcher = frames(("torch/distributed/run.py", "main", "run(args)")) + "KeyboardInterrupt\n"
+    assert "The script was" not in explained(tmp_path, launcher)[2]

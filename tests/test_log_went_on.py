@@ -222,3 +222,19 @@ def test_a_short_job_that_ends_well_needed_no_module(tmp_path: Path) -> None:
     assert cause(f"{LMOD}ranking 40 texts\nscores: [0.75, 0.98]\nDONE\n", tmp_path) is None
     assert cause(f"{LMOD}ranking 40 texts\n", tmp_path) == "log_module_not_loaded"
     assert cause(f"{LMOD}DONE\n", tmp_path) == "log_module_not_loaded"  # the batch script says it
+
+
+KERNEL = "Detected kernel version 4.18.0, which is below the recommended minimum of 5.5.0; this can cause a hang.\n"
+IOMMU = (
+    'g1:7:9 [0] NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!\n'
+)
+ANSWERS = "".join(f"The answer is {word}.\n" for word in ("red", "green", "blue", "tall", "short"))
+
+
+@pytest.mark.parametrize(("warning", "row"), [(KERNEL, "log_kernel_too_old"), (IOMMU, "log_iommu_hangs_peers")])
+def test_what_can_make_a_run_hang_counts_only_if_little_follows(warning: str, row: str, tmp_path: Path) -> None:
+    assert cause(warning, tmp_path) == row  # as in a run that hangs
+    assert cause(warning * 8 + "  0%|          | 0/90 [00:00<?, ?it/s]\n", tmp_path) == row
+    assert cause(warning * 8 + ANSWERS, tmp_path) is None
+    failed = frames(("/home/ada/fit.py", "main", "run()")) + "ValueError: no\n"
+    assert cause(warning + ANSWERS + failed, tmp_path) == "log_exception"

@@ -3,6 +3,7 @@
 * noise: which lines look like a failure and are none?
 * circumstances: what does the log show of the run itself? Rows of failures mean something else in some of them.
 * job_facts: what does it show of the job around the run?
+* setup_facts: what does it show of the packages and the prepared data that the run uses?
 * versions_shown: which versions of packages does the log show?
 * scheduler, job_start, slurm_steps: did Slurm refuse the job, or end it; did its shell fail, or a step not start?
 * conda_setup: does the job load conda from a folder that does not exist?
@@ -80,6 +81,7 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 
 # fmt: off
 ORDER: tuple[str, ...] = (
+    "setup_facts",
     "noise", "circumstances", "job_facts", "versions_shown", "scheduler", "job_start", "conda_setup", "slurm_steps",
     "around_the_job", "error_files", "kubernetes", "containers", "container_setup", "ends", "host_memory", "xids",
     "started_twice", "gpu_memory", "cuda", "cuda_calls", "amd", "ascend", "windows", "gpu_code", "inference",

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Fix
 from mgpu.signature import Case
+from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import either, every, in_own_line, own_line, raised_in, said, shown, through, within
 
 _MOVES = "https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html"
 _BIG_MODELS = "https://huggingface.co/docs/accelerate/concept_guides/big_model_inference"
+
+_KEPT = re.compile(r"^\s*(?P<kept>self(?:\.\w+)+(?:\[\w+\])?) = torch\.(?:cat|concat|[hv]stack)\([\[(]\s*(?P=kept)\s*,")
+
+
+def _extends_what_is_kept(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the script's line extends a tensor that an object keeps. forward() sets attributes of its copy."""
+    return bool(raised and _KEPT.search(raised.own_code or "") and not (raised.place or "").endswith(" in forward"))
+
 
 # fmt: off
 _PER_GPU = Fix("Start one process per GPU, each with the whole model on its own GPU.",
@@ -24,9 +35,22 @@ _OWN_LINE = ('Traceback (most recent call last):\n  File "/x/train.py", line 58,
              "cuda:0 and cpu!")
 _CPU_IN_OWN_LINE = every(in_own_line,
                          said(r"found at least two devices, (?:cpu and (?!meta)\w|(?!meta)[\w:]+ and cpu!)"))
+_IN_REPLICA = within(r"nn/parallel/(?:data_parallel|parallel_apply|replicate)\.py")
 TWO_DEVICES = (
-    Case(either(within(r"nn/parallel/(?:data_parallel|parallel_apply|replicate)\.py"),
-                shown("data_parallel")),
+    Case(every(either(_IN_REPLICA, shown("data_parallel")), said(_BOTH_GPUS), _extends_what_is_kept),
+         "nn.DataParallel copied the model to several GPUs, and the copies share an object: {the_place} extends a "
+         "tensor that was put there on another GPU",
+         "nn.DataParallel copies parameters, buffers and modules. Other attributes of the model (a cache, a list, a "
+         "state that is kept from call to call) are one object in all copies, which run at the same time in threads. "
+         "The line is \"{the_line}\".",
+         (_PER_GPU, _ONE_GPU,
+          Fix("Or keep that tensor in a variable of one forward pass, and not in an object that the model holds.")),
+         'Traceback (most recent call last):\n  File "/x/site-packages/torch/nn/parallel/parallel_apply.py", line 96, '
+         'in _worker\n    output = module(*input, **kwargs)\n  File "/home/user/memory.py", line 7, in add\n'
+         "    self.past = torch.cat([self.past, state], dim=1)\nRuntimeError: Expected all tensors to be on the same "
+         "device, but found at least two devices, cuda:1 and cuda:0!",
+         "https://github.com/pytorch/pytorch/blob/main/torch/nn/modules/module.py"),
+    Case(either(_IN_REPLICA, shown("data_parallel")),
          "nn.DataParallel copied the model to several GPUs, and a tensor stayed on the GPU of another copy",
          "Started with plain python on a node with several GPUs, Trainer and older scripts use nn.DataParallel. A "
          "device that is stored in the model, a tensor made on cuda:0, or a quantized or dispatched model does not "

@@ -25,6 +25,15 @@ _BUILTINS = (
 )
 _BARE = re.compile(rf"(?<![\w.'\"])(?P<name>{_BUILTINS})(?![\w('\"=]| ?[=(])")
 _SUBSCRIPTED = re.compile(r"\.(?P<name>[a-z_]\w*)\[")
+# What a line goes through or counts: "for key in batch.keys", "set(data.keys)", "'x' in data.keys", "len(x.size)".
+_COUNTING = "set|list|tuple|sorted|enumerate|len|sum|max|min|any|all|iter|zip|reversed|frozenset"
+_GONE_THROUGH = re.compile(
+    rf"(?:\bin |\b(?:{_COUNTING})\(\s*)(?P<method>[A-Za-z_]\w*(?:\.\w+|\[\w+\])*?\.(?P<name>[a-z_]\w*))"
+    r"(?=\s*(?:[):,\]}]|$|if\b|for\b|and\b|or\b))"
+)
+_OF_PLAIN_NAME = re.compile(rf"\b(?:{_COUNTING})\(\s*[A-Za-z_]\w*\s*[,)]")  # which can be what has the method
+_ITERATED = re.compile(r"'(?:builtin_function_or_)?method'.* (?:is not iterable|has no len\(\))")
+_GRAPHS = re.compile(r"(?:^|[ /])torch_geometric\b|\bfrom_data_list\b")
 
 
 def function_as_value(one: UncaughtException) -> Meaning | None:
@@ -36,6 +45,8 @@ def function_as_value(one: UncaughtException) -> Meaning | None:
     attribute = _SUBSCRIPTED.findall(code) if "subscriptable" in one.message else []
     if attribute and len({*attribute} & _KNOWN_METHODS) == 1:
         return _method(one, next(iter({*attribute} & _KNOWN_METHODS)))
+    if method := _gone_through(one, code):
+        return _not_called(one, method)
     names = {bare["name"] for line in (*one.own_lines, code) for bare in _BARE.finditer(line)}
     if len(names) == 1 and "builtin_function_or_method" in one.message:
         return _builtin(one, names.pop())
@@ -54,6 +65,14 @@ def function_as_value(one: UncaughtException) -> Meaning | None:
             ),
         ),
     )
+
+
+def _gone_through(one: UncaughtException, code: str) -> re.Match[str] | None:
+    """Return the only method that a line of the script goes through, if nothing else in it can be the function."""
+    found = {match["method"]: match for match in _GONE_THROUGH.finditer(code)}
+    other = _OF_PLAIN_NAME.search(code) or ("builtin" in one.message and _BARE.search(code))
+    own = one.packages[-1:] == ("",) and code == one.code
+    return found.popitem()[1] if own and len(found) == 1 and not other and _ITERATED.search(one.message) else None
 
 
 def _title(one: UncaughtException, attribute: str | None) -> str:
@@ -87,6 +106,26 @@ def _method(one: UncaughtException, name: str) -> Meaning:
                 if name == "size"
                 else f"Call it: {name}()."
             ),
+        ),
+    )
+
+
+def _not_called(one: UncaughtException, found: re.Match[str]) -> Meaning:
+    """Explain a method that a line goes through as if it were a list."""
+    method, place = found["method"], one.place or ""
+    of_graphs = found["name"] == "keys" and any(map(_GRAPHS.search, (*one.packages, *one.frames)))
+    release = (
+        " In PyTorch Geometric 2.4, keys of Data and Batch became a method: code for older releases has no parentheses."
+        if of_graphs
+        else " If the code is older than the package: an attribute of an earlier release can have become a method."
+    )
+    older = (Fix("Install the release that the code was written for.", ("pip install 'torch_geometric<2.4'",)),)
+    return Meaning(
+        f"{method} is a method, and {place} goes through it without calling it",
+        f"The parentheses are missing.{release}",
+        (
+            Fix(f"Call it: {method}().", (shell("grep -nF {} {:path}", method, place.partition(":")[0]),)),
+            *(older if of_graphs else ()),
         ),
     )
 

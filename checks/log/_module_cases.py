@@ -9,7 +9,7 @@ from mgpu.command_line import python
 from mgpu.signature import Case, Meaning
 from mgpu.snapshot import UncaughtException
 
-from ._circumstances import shown, within
+from ._circumstances import either, every, shown, within
 
 # fmt: off
 _BNB = "https://huggingface.co/docs/bitsandbytes/main/en/installation"
@@ -34,6 +34,26 @@ BNB_CUDA_CHOSEN = Case(
          ("ls $(python -c 'import importlib.util as u; print(u.find_spec(\"bitsandbytes\").submodule_search_locations"
           "[0])')",))),
     "BNB_CUDA_VERSION=99 environment variable detected; loading libbitsandbytes_cuda99.so.\n", _BNB)
+_LOAD_IN_4BIT = (
+    'Traceback (most recent call last):\n  File "/home/user/train.py", line 3, in main\n    model = load()\n'
+    '  File "/x/site-packages/transformers/quantizers/quantizer_bnb_4bit.py", line 70, in validate_environment\n'
+    "    raise ImportError(\nImportError: Using `bitsandbytes` 4-bit quantization requires the latest version of "
+    "bitsandbytes: `pip install -U bitsandbytes`")
+# In transformers 4.53 and later, and with a GPU that torch can use, the message means only that the package is missing.
+BNB_NOT_INSTALLED = Case(
+    every(within(r"^transformers/quantizers/quantizer_bnb_\w+\.py in validate_environment"),
+          either(shown("bitsandbytes_alone_checked"), shown("has_its_gpus"))),
+    "bitsandbytes is not installed in the Python of this run, and the model is loaded in 4 or 8 bits",
+    "transformers did not find the package when it was imported. The GPU is not the reason. The model is loaded in 4 "
+    "or 8 bits because the script asks for it (load_in_4bit, BitsAndBytesConfig), or because it was saved so "
+    "(quantization_config in its config.json).",
+    (Fix("Install it before transformers is imported. In a notebook, restart the kernel after that.",
+         ("pip install -U bitsandbytes",)),
+     Fix("Without internet access, install it from a wheel.",
+         ("pip download bitsandbytes --no-deps -d wheels  # where there is internet access",
+          "pip install --no-index --no-deps --find-links wheels bitsandbytes"))),
+    "GPU available: True (cuda), used: True\n" + _LOAD_IN_4BIT,
+    "https://github.com/huggingface/transformers/blob/v4.53.3/src/transformers/utils/import_utils.py")
 NO_BITSANDBYTES = Case(
     within(r"^transformers/quantizers/quantizer_bnb_\w+\.py in validate_environment"),
     "transformers finds no bitsandbytes that it can use: it is not installed in this Python, or torch has no GPU here",
@@ -43,10 +63,7 @@ NO_BITSANDBYTES = Case(
          ("python -c 'import torch, bitsandbytes as b; print(torch.cuda.is_available(), b.__version__)'",
           "pip install -U bitsandbytes")),
      Fix("If torch has no GPU there, find out why.", ("mgpu doctor --only driver,visibility,pytorch",))),
-    'Traceback (most recent call last):\n  File "/home/user/train.py", line 3, in main\n    model = load()\n'
-    '  File "/x/site-packages/transformers/quantizers/quantizer_bnb_4bit.py", line 70, in validate_environment\n'
-    "    raise ImportError(\nImportError: Using `bitsandbytes` 4-bit quantization requires the latest version of "
-    "bitsandbytes: `pip install -U bitsandbytes`",
+    _LOAD_IN_4BIT,
     "https://github.com/huggingface/transformers/blob/main/src/transformers/quantizers/quantizer_bnb_8bit.py")
 # fmt: on
 _TYPES = re.compile(

@@ -8,6 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case
 
 from ._circumstances import either, every, line_of, own_line, raised_alone, said, shown, source_line, within
+from ._relative_paths import without_slash
 
 _OPEN = (
     'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    cfg = read(path)\n'
@@ -151,6 +152,8 @@ PATHS = (
          (Fix("Write the whole path, or replace them in the script.",
               ("os.path.expanduser(os.path.expandvars(path))",)),),
          _OPEN.format(file="settings.py", function="load", path="~/data/train.json"), _PYTHON),
+    without_slash("log_file_missing",
+                  _OPEN.format(file="settings.py", function="load", path="./mnt/disk2/train.json")),
     Case(said(_STATE),
          "the checkpoint to resume from is incomplete: it has no {path}",
          "The run before stopped while it saved this checkpoint (a full disk, a quota, a time limit, a crash), or it "

@@ -14,6 +14,18 @@ _OS = (
     "ConnectionRefusedError ConnectionAbortedError FileExistsError error"
 )
 _PATH = r": b?['\"](?P<path>[^'\"]+)['\"]"
+# A package's own words about one path: "The system cannot find the path specified: '/data/masks'".
+# Of "no config.json in /data/x", the folder exists.
+_BEFORE = r"^(?!\[Errno)(?!.{0,90}?(?:\b(?:in|inside|under|within|from|any|of|for)\b|\.\w{1,9}\b).{0,90}?/)"
+_ABSENT = r"(?:(?:not|n't) (?:be )?(?:find|found|exist\w*)|\b[Nn]o such \w+)"
+_ONE_PATH = (
+    r"['\"`]?(?P<path>(?<=['\"`])[^'\"`\n]*/[^'\"`\n]*(?=['\"`])|"
+    r"(?<!\S)(?:~|\.{1,2})?/[^\s'\"`,;]+?(?=[.,;:!]*(?:\s|$)))['\"`]?"
+)
+_OF_PACKAGES = (
+    rf"{_BEFORE}(?=[^'\"`/]{{0,90}}{_ABSENT})[^'\"`/]{{0,90}}?{_ONE_PATH}[^/]{{0,120}}$",
+    rf"{_BEFORE}[^'\"`/]{{0,40}}?{_ONE_PATH} (?:is |was |does |do |could )?{_ABSENT}[^/]{{0,120}}$",
+)
 _TWO = rf"{_PATH} -> b?['\"](?P<to>[^'\"]+)['\"]"
 _NO_PATH = r"(?!: b?['\"])"  # with one, it is about a file of a network or FUSE mount, and not about an address
 _LOCKS = r"\b(?:flock|lockf)\("
@@ -170,6 +182,11 @@ _OF_FILES = (
             "The path is relative to another folder, is not mounted on this node, was not created yet, or has spaces "
             "that a shell or a list of files did not keep.", (),
             look=Look("Check whether it exists, on every node.", "pwd; ls -ld {path:path}")),
+    *(Refusal("FileNotFoundError", pattern, "a file or folder does not exist: {path}{at}",
+              "The path is relative to another folder, is not mounted on this node, was not downloaded or unpacked "
+              "there, or belongs to an option for which this machine has no data.", (),
+              look=Look("Check whether it exists, on every node.", "pwd; ls -ld {path:path}"))
+      for pattern in _OF_PACKAGES),
 )
 _OF_PROCESSES = (
     Refusal(_OS, rf"\[Errno 7\] Argument list too long{_PATH}",

@@ -8,10 +8,11 @@ from mgpu.check import Fix
 from mgpu.signature import Case
 from mgpu.snapshot import Log, SignatureMatch, UncaughtException, seconds_between_lines
 
-from ._circumstances import every, last_did
+from ._circumstances import every, last_did, within
 
 _OF_LAUNCHER = re.compile(r"got signal: 15\b|Received (?:15|Signals\.SIGTERM) death signal|received SIGTERM")
 _WAITS = re.compile(r"\.(?:wait|join)\(|\bsleep\(")
+_OF_WORKER = re.compile(r"^torch/utils/data/_utils/worker\.py in ")
 _SECONDS_TOGETHER = 1.0
 _LINES_TOGETHER = 60  # of two nested tracebacks
 _LOGIND = "https://www.freedesktop.org/software/systemd/man/latest/logind.conf.html#KillUserProcesses="
@@ -19,6 +20,13 @@ _LOGIND = "https://www.freedesktop.org/software/systemd/man/latest/logind.conf.h
 
 def _first(log: Log, signature: str) -> SignatureMatch | None:
     return next((one for one in log.seen if one.signature == signature and not one.survived), None)
+
+
+def _in_the_script(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the traceback of the interruption shows what the script did: not that of a launcher, or of a worker."""
+    if raised is None or not raised.own_code or raised.of_launcher:
+        return False
+    return raised.place is not None and not any(map(_OF_WORKER.search, raised.frames))
 
 
 def _while_it_waited(log: Log) -> bool:
@@ -76,4 +84,33 @@ STOPPED_WHILE_SAVING = Case(
     (_CHECK_IT, Fix("Find out what sent it.", ("sacct -j JOBID --format=JobID,State,ExitCode",
                                                "journalctl --since -1h | tail"))),
     f"{_SAVING}{_TERM}", "https://pytorch.org/docs/stable/elastic/errors.html")
+# fmt: on
+# fmt: off
+_INTERRUPT = "https://docs.python.org/3/library/exceptions.html#KeyboardInterrupt"
+_STOPPED_BY_USER = (
+    "A user, or a program that sends SIGINT, stopped it: it had not failed. What the ranks print afterwards is a "
+    "consequence. The script was at {the_place}: {the_line}")
+_RESUME = Fix("Start it again, or resume from the last checkpoint.", ("mgpu launch train.py",))
+_IN_FETCH = (
+    'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    for batch in loader:\n'
+    '  File "/x/site-packages/torch/utils/data/{file}", line 54, in {function}\n    data = self.dataset[0]\n'
+    '  File "/home/user/clips.py", line 7, in __getitem__\n    member = archive.getmember(name)\n'
+    '  File "/usr/lib/python3.12/tarfile.py", line 235, in next\n    buf = self.fileobj.read(size)\n'
+    "KeyboardInterrupt\n")
+INTERRUPTED_WHILE_LOADING = Case(
+    every(_in_the_script, within(r"^torch/utils/data/_utils/fetch\.py in fetch$")),
+    "the run was interrupted (Ctrl-C) while it loaded a batch",
+    f"{_STOPPED_BY_USER}. The main process loads the data itself (num_workers=0), and trains only after that.",
+    (_RESUME,
+     Fix("If it was interrupted because it was slow: make that line faster, or load in worker processes.",
+         ("DataLoader(..., num_workers=4, persistent_workers=True)", "py-spy dump --pid PID"))),
+    _IN_FETCH.format(file="_utils/fetch.py", function="fetch"), _INTERRUPT)
+INTERRUPTED_IN_SCRIPT = Case(
+    _in_the_script,
+    "the run was interrupted (Ctrl-C)",
+    _STOPPED_BY_USER,
+    (_RESUME,
+     Fix("If it was interrupted because it was slow or did not go on: that line is where it was. See whether it is "
+         "there again the next time.", ("py-spy dump --pid PID",))),
+    _IN_FETCH.format(file="dataset.py", function="__getitem__"), _INTERRUPT)
 # fmt: on

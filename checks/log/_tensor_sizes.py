@@ -10,6 +10,7 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
+from ._loss_sizes import prediction_and_target
 from ._predicted_sizes import smaller_prediction
 
 _SPLIT_PACKAGES = frozenset({"megatron", "torchtitan", "transformer_engine", "mbridge", "nemo", "nemo_rl"})
@@ -65,7 +66,7 @@ def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -
                 Fix("If it fits then, split the other tensor too, or upgrade the framework.", ("pip check",)),
             ),
         )
-    for known in (_of_positions, _of_other_ranks, _of_other_parameters, smaller_prediction):
+    for known in (_of_positions, _of_other_ranks, _of_other_parameters, smaller_prediction, prediction_and_target):
         if found := known(groups, raised):
             return found
     if raised is None or not _LOADS.search(" ".join((raised.place or "", *raised.frames[-_INNER:]))):

@@ -6,6 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import shown
+from ._relative_paths import without_slash
 
 _PEFT = "https://huggingface.co/docs/peft/developer_guides/troubleshooting"
 _LORA = "https://github.com/huggingface/peft/blob/main/src/peft/tuners/lora/model.py"
@@ -146,7 +147,8 @@ ROWS = (
         "{path} is not a LoRA adapter: it has no adapter_config.json",
         "It is a full model, an incomplete checkpoint, or a name that exists neither here nor on the Hub.",
         Fix("Check what is in it. Load a full model with from_pretrained().", ("ls -la {path:path}",)), _PEFT,
-        summary="A folder is not a LoRA adapter."),
+        cases=(without_slash("log_adapter_config_missing", "ValueError: Can't find 'adapter_config.json' at "
+                             "'./home/ada/out/checkpoint-100'"),), summary="A folder is not a LoRA adapter."),
     Row("log_adapter_weights_missing", "root", "script", r"Can't find weights for (?P<path>\S+) in \S+ or in the Hug",
         ("ValueError: Can't find weights for out/ckpt in out/ckpt or in the Hugging Face Hub. Please check that the "
          "file adapter_model.bin or adapter_model.safetensors is present at out/ckpt.",),

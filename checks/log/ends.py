@@ -10,7 +10,13 @@ from ._circumstances import every, said, stacked
 from ._container_cases import LIBRARIES_OF_HOST
 from ._file_call_cases import LOCK_TAKEN
 from ._loader_cases import OF_WORKERS
-from ._stop_cases import ENDED_WHILE_SAVING, ENDED_WITH_SESSION, STOPPED_WHILE_SAVING
+from ._stop_cases import (
+    ENDED_WHILE_SAVING,
+    ENDED_WITH_SESSION,
+    INTERRUPTED_IN_SCRIPT,
+    INTERRUPTED_WHILE_LOADING,
+    STOPPED_WHILE_SAVING,
+)
 
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
 _SIGNALS = "https://man7.org/linux/man-pages/man7/signal.7.html"
@@ -186,7 +192,7 @@ ROWS = (
         "the run was interrupted (Ctrl-C)",
         "A user, or a program that sends SIGINT, stopped it. What the ranks print afterwards is a consequence.",
         Fix("Start it again, or resume from the last checkpoint.", ("mgpu launch train.py",)), _ELASTIC,
-        effect_of="stop"),
+        effect_of="stop", cases=(INTERRUPTED_WHILE_LOADING, INTERRUPTED_IN_SCRIPT)),
     Row("log_asked_to_end", "secondary", "scheduler", r"got signal: 15\b|"
         r"Received (?:15|Signals\.SIGTERM) death signal|"
         r"Main process received SIGTERM, exiting|\*\*\* SIGTERM received at time=|^Terminated with signal 15$|"

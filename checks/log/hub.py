@@ -13,6 +13,7 @@ from mgpu.snapshot import UncaughtException
 from ._circumstances import every, message, never, reported, said, several_ranks, within
 from ._file_call_cases import OTHER_SERVER
 from ._library_cases import UPLOAD, not_made
+from ._relative_paths import NAME_WITHOUT_SLASH
 
 _ERRORS = "https://huggingface.co/docs/huggingface_hub/package_reference/utilities"
 _GATED = "https://huggingface.co/docs/hub/models-gated"
@@ -223,7 +224,8 @@ ROWS = (
         "a name).",
         Fix("Check whether the folder exists on every node.", ("ls -ld PATH",)), _ERRORS,
         cases=(replace(_NAME_UNSET, sample="OSError: None is not a local folder and is not a valid model identifier "
-                       "listed on 'https://huggingface.co/models'"), _VALUE_HEAD), explain=_one_letter),
+                       "listed on 'https://huggingface.co/models'"), NAME_WITHOUT_SLASH, _VALUE_HEAD),
+        explain=_one_letter),
     Row("log_hub_unreachable", "root", "library",
         r"outgoing traffic has been disabled|OfflineModeIsEnabled|LocalEntryNotFoundError|"
         r"couldn't connect to '?https://huggingface\.co|Couldn't reach .* on the Hub|Couldn't reach "

@@ -13,7 +13,7 @@ from mgpu.snapshot import UncaughtException
 from .. import _calls as calls
 from .. import _version_skew as skew
 from ._circumstances import said, shown
-from ._module_cases import BNB_CUDA_CHOSEN, BNB_SOURCE_TREE, NO_BITSANDBYTES
+from ._module_cases import BNB_CUDA_CHOSEN, BNB_NOT_INSTALLED, BNB_SOURCE_TREE, NO_BITSANDBYTES
 from ._numpy_sizes import built_for_numpy
 from ._start_cases import NCCL_NOT_ON_PATH
 from ._syntax import where_syntax_fails
@@ -146,7 +146,7 @@ ROWS = (
             ("pip install --upgrade bitsandbytes", "python -m bitsandbytes",
              "mgpu doctor --only bitsandbytes_lacks_cuda")),
         "https://huggingface.co/docs/bitsandbytes/main/en/installation",
-        cases=(NO_BITSANDBYTES, BNB_SOURCE_TREE, BNB_CUDA_CHOSEN)),
+        cases=(BNB_NOT_INSTALLED, NO_BITSANDBYTES, BNB_SOURCE_TREE, BNB_CUDA_CHOSEN)),
     Row("log_bitsandbytes_loaded_for_cpu", "root", "library", r"bitsandbytes was compiled without GPU support",
         ("The installed version of bitsandbytes was compiled without GPU support. 8-bit optimizers are unavailable.",),
         "bitsandbytes loaded its library for the CPU: 8-bit optimizers and quantization on a GPU do not work",

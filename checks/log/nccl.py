@@ -191,7 +191,7 @@ ROWS = (
         "Without pass-through, direct traffic between GPUs can go to the wrong address.",
         Fix("Boot the kernel with iommu=pt.",
             ("cat /proc/cmdline", "mgpu doctor --only iommu_translates_peer_traffic,pcie_acs_redirects"), who="admin"),
-        _TROUBLE),
+        _TROUBLE, tags=("can_hang",)),
     Row("log_efa_not_used", "secondary", "nccl", r"Selected [Pp]rovider is (?:tcp|sockets)\b",
         ("NCCL INFO NET/OFI Selected Provider is tcp (found 1 nics)",),
         "the AWS plugin uses TCP instead of EFA",

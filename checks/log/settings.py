@@ -113,7 +113,7 @@ ROWS = (
         "hung.",
         Fix("Update the kernel.", ("mgpu doctor --only kernel_older_than_advised",), who="admin"),
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/other.py",
-        summary="The Linux kernel is older than accelerate recommends.", tags=("before_ranks",)),
+        summary="The Linux kernel is older than accelerate recommends.", tags=("before_ranks", "can_hang")),
     Row("log_module_and_no_python", "root", "launcher", r"--module and --no_python cannot be used together",
         ("ValueError: --module and --no_python cannot be used together",),
         "both --module and --no_python were passed", "A module always runs in Python.", Fix("Remove one of them.", ()),

@@ -44,6 +44,7 @@ class Signatures:
         self.of_store = {row.id for row in rows if row.effect_of == "store_exit"}
         self.limits = {row.id for row in rows if "job_limit" in row.tags}
         self.hints = {row.id for row in rows if "hint" in row.tags}
+        self.can_hang = {row.id for row in rows if "can_hang" in row.tags}
         self.of_program = {row.id for row in rows if row.kind in ("script", "library") and row.role == "root"}
         self.of_gpu = {row.id for row in rows if row.kind == "cuda"}
         self.stops = {row.id for row in rows if row.effect_of == "stop" and row.role == "root"}
@@ -68,11 +69,8 @@ class Signatures:
                 self._of_text[text.encode()] = (*self._of_text.get(text.encode(), ()), row.id)
         for text in (*_STRUCTURE, *course.TEXTS, *stack_dumps.TEXTS):
             self._of_text.setdefault(prefilter.shape(text.encode()), ())
-        words = {word for row in rows for word in prefilter.required_words(row.pattern)} | {
-            *_STRUCTURE_WORDS,
-            *course.WORDS,
-            *stack_dumps.WORDS,
-        }
+        words = {word for row in rows for word in prefilter.required_words(row.pattern)}
+        words |= {*_STRUCTURE_WORDS, *course.WORDS, *stack_dumps.WORDS}
         self._words = [word.encode() for word in words]
         self._dull: set[bytes] = set()
         self._bright: set[bytes] = set()

@@ -26,6 +26,7 @@ _LAST_LINES = 10  # that a rank and its launcher print after what a rank says be
 _TIMES_OF_STEPS = 5
 _LINES_AFTER_WARNING = 3
 _LONG_AFTER = 200  # lines: the program did much after what it said
+_LINES_OF_HANG = 3  # that can follow a warning in a run that hangs: a bar, another warning
 _LINES_OF_NOTICE = 20  # that Lmod, conda and Python's warnings have themselves
 _LINES_OF_SETUP = 12  # that Lmod has itself
 _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
@@ -268,9 +269,11 @@ def _as_hint(one: Found, course: Course) -> Found:
     return replace(one, hint=one.hint or of_setup or 0 < lines < course.lines - one.line)
 
 
-def _lines_of_notice(text: str, latest: Latest) -> int:
+def _lines_of_notice(one: SignatureMatch, latest: Latest, signatures: Signatures) -> int:
     """Return how many lines a warning and what belongs to it can have; 0 if the line does not say that it is one."""
-    if _NCCL_WARNS.search(text):
+    if one.signature in signatures.can_hang:
+        return _LINES_OF_HANG
+    if _NCCL_WARNS.search(one.text):
         return _LONG_AFTER
     return _LINES_OF_NOTICE if latest.warned else 0
 
@@ -335,7 +338,7 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             stops=name in signatures.stops,
             warned=name in of_itself and not with_it and _logged_as_warning(one, latest),
             of_setup=_of_setup(one, signatures) and not with_it,
-            notice=0 if with_it or name in signatures.of_system else _lines_of_notice(one.text, latest[name]),
+            notice=0 if with_it or name in signatures.of_system else _lines_of_notice(one, latest[name], signatures),
             by_program=name in signatures.of_program and not with_it and one.ranks == (),
             reported=latest[name].reported,
         )

@@ -1,0 +1,43 @@
+"""What does a log show of the packages and the prepared data that a run uses?
+
+None of these is a fault, as in `circumstances.py`: a case of a row, or a check, can require them.
+"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+
+def _row(name: str, pattern: str, samples: tuple[str, ...], source: str) -> Row:
+    return Row(name, "context", "script", pattern, samples, "", "", Fix("No action needed.", ()), source)
+
+
+# fmt: off
+ROWS = (
+    _row("bitsandbytes_source_tree",
+         r"(?:PosixPath\('|library: |File \")(?!\S*(?:site|dist)-packages)/\S*/bitsandbytes/"
+         r"(?:libbitsandbytes_\w+\.so|cextension\.py)",
+         ('  File "/work/bitsandbytes/bitsandbytes/cextension.py", line 85, in <module>',
+          "Could not find the bitsandbytes CUDA binary at PosixPath('/w/bitsandbytes/libbitsandbytes_cuda124.so')"),
+         "https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1559"),
+    _row("bitsandbytes_cuda_chosen", r"BNB_CUDA_VERSION=\d+ environment variable detected",
+         ("BNB_CUDA_VERSION=124 environment variable detected; loading libbitsandbytes_cuda124.so.",),
+         "https://huggingface.co/docs/bitsandbytes/main/en/installation"),
+    _row("bitsandbytes_alone_checked",  # whether torch has a GPU is not checked: a line that IPython shows
+         r"\bis_bitsandbytes_available\(check_library_only=True\)",
+         ("     75         if not is_bitsandbytes_available(check_library_only=True):",),
+         "https://github.com/huggingface/transformers/blob/v4.53.3/src/transformers/quantizers/quantizer_bnb_4bit.py"),
+    # The caches of the datasets library ("Found cached dataset") are for one version of the code.
+    _row("samples_from_cache",
+         r"(?i)\bcached?\b(?!.{0,160}\bnot\b)[^:]{0,160}\balready exists?\b|"
+         r"\b(?:load(?:ing|ed)?|us(?:ing|ed)|read(?:ing)?|reus(?:ing|ed))\b.{0,60}"
+         r"\b(?:data|dataset|features|samples|examples|annotations|split)\b.{0,40}\bfrom (?:the |a )?cached?\b",
+         ("WARNING cache folder /data/c/val already exists, skipping",
+          "Loading features from cached file /d/cached_dev",
+          "Loaded 900 samples from cache."),
+         "https://github.com/huggingface/transformers/blob/v4.30.0/examples/legacy/question-answering/run_squad.py"),
+)
+# fmt: on
+
+CHECKS = signatures(__name__, ROWS)
