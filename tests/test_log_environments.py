@@ -1,0 +1,90 @@
+"""Packages, databases and process groups that do not fit the run, as a traceback shows it.
+
+The tracebacks are written here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_log_callers import SCRIPT, frames
+from tests.test_log_meanings import explained
+
+NO_LOADER = "TypeError: load() missing 1 required positional argument: 'Loader'\n"
+NO_GROUP = (
+    "RuntimeError: Default process group has not been initialized, please make sure to call init_process_group.\n"
+)
+MAIN = (SCRIPT, "main", "out = model(x)")
+
+
+@pytest.mark.parametrize(
+    ("calls", "title", "fix"),
+    [
+        ([(SCRIPT, "<module>", "import dask"), ("dask/config.py", "collect_yaml", "data = yaml.load(f.read()) or {}")],
+         "the installed PyYAML is too new for dask", "pip install 'pyyaml<6'"),
+        ([MAIN, ("gym_duckie/settings.py", "check_settings", "cfg = yaml.load(fp)")],
+         "the installed PyYAML is too new for gym_duckie", "pyyaml<6"),
+        ([(SCRIPT, "main", "cfg = yaml.load(f)")], "PyYAML 6 needs to be passed how to read the file", "safe_load"),
+    ],
+)  # fmt: skip
+def test_who_calls_yaml_without_a_loader(
+    calls: list[tuple[str, str, str]], title: str, fix: str, tmp_path: Path
+) -> None:
+    _, found, words = explained(tmp_path, frames(*calls) + NO_LOADER)
+    assert title in found and fix in words, (found, words)
+
+
+@pytest.mark.parametrize(
+    ("calls", "error", "row"),
+    [
+        # A call that Python refuses says nothing about settings, also in a file that has them.
+        ([MAIN, ("acme_nets/config.py", "build", "return cls(**values)")],
+         "TypeError: Head.__init__() missing 1 required positional argument: 'width'\n", ""),
+        ([MAIN, ("acme_nets/config.py", "validate", "raise TypeError(TEXT)")],
+         "TypeError: width must be a whole number of heads\n", "log_settings_rejected"),
+    ],
+)  # fmt: skip
+def test_a_refused_call_is_no_rejected_setting(
+    calls: list[tuple[str, str, str]], error: str, row: str, tmp_path: Path
+) -> None:
+    found, title, words = explained(tmp_path, frames(*calls) + error)
+    assert (found == "log_settings_rejected") == bool(row), (found, title, words)
+
+
+@pytest.mark.parametrize(
+    ("calls", "synced"),
+    [
+        ([MAIN, ("torch/nn/modules/batchnorm.py", "forward", "n = torch.distributed.get_world_size(group)")], True),
+        ([MAIN, ("mmcv/ops/sync_bn.py", "forward", "n = dist.get_world_size(self.group)")], True),
+        ([MAIN, ("apex/parallel/optimized_sync_batchnorm.py", "forward", "n = get_world_size()")], True),
+        ([(SCRIPT, "main", "dist.barrier()"), ("torch/distributed/distributed_c10d.py", "barrier", "g = _group()")],
+         False),
+    ],
+)  # fmt: skip
+def test_sync_batch_norm_without_a_process_group(
+    calls: list[tuple[str, str, str]], synced: bool, tmp_path: Path
+) -> None:
+    row, title, words = explained(tmp_path, frames(*calls) + NO_GROUP)
+    assert row == "log_rank_variable_missing" and ("SyncBatchNorm" in title) == synced, title
+    assert ("plain BatchNorm" in words) == synced
+
+
+@pytest.mark.parametrize(
+    ("error", "title", "fix"),
+    [
+        (
+            "table scores has 9 columns but 4 values were supplied",
+            "the table scores of the database has 9 columns, and the INSERT gives 4 values (fit.py:7 in main)",
+            "sqlite3 FILE .schema",
+        ),
+        ("table t has no column named epoch", "the table t of the database has no column epoch", "ALTER TABLE"),
+        ("3 values for 2 columns", "the INSERT names 2 columns and gives 3 values", "VALUES (?, ?)"),
+        ("no such column: epoch", "the database has no column epoch", ".schema"),
+    ],
+)
+def test_a_table_of_another_version(error: str, title: str, fix: str, tmp_path: Path) -> None:
+    text = frames((SCRIPT, "main", "cur.execute(sql, row)")) + f"sqlite3.OperationalError: {error}\n"
+    _, found, words = explained(tmp_path, text)
+    assert title in found and fix in words, (found, words)
