@@ -64,3 +64,22 @@ def while_importing(module: str, raised: UncaughtException | None) -> Meaning | 
             ),
         ),
     )
+
+
+def needed_by_package(module: str, raised: UncaughtException | None) -> Meaning | None:
+    """Explain a module that an installed package imports and that is not installed; None if the script imports it."""
+    package = raised.packages[-1] if raised and raised.packages else ""
+    if not package or package == module:
+        return None
+    name, wanted = skew.distribution(package), skew.requirement_for(module)
+    return Meaning(
+        f"a Python module is not installed in this environment: {module}, which {name} imports",
+        f"{name} is installed, and {module} is not, or only for another Python. {name} was installed without what it "
+        "needs (--no-deps, a copied folder, ~/.local of another environment), or an option that the run uses needs it.",
+        (
+            Fix(
+                "Install it for the Python that runs: with the one that started the script.",
+                (shell("python -m pip install {:package}", wanted), "pip check", "which python"),
+            ),
+        ),
+    )
