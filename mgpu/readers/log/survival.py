@@ -30,6 +30,8 @@ _LINES_OF_NOTICE = 20  # that Lmod, conda and Python's warnings have themselves
 _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_END = 40  # of ranks that shut down, before a stop that cuts off nothing
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
+# What ends the wait that a row reports: a row of circumstances.
+_HAPPENED = {"log_slurm_step_waits": "slurm_step_created"}
 _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
 _NCCL_WARNS = re.compile(r"\bNCCL WARN\b")
 _DONE_WITHOUT = re.compile(r"\b[Dd]isabling (?:its|their) us(?:ag)?e\b")
@@ -87,6 +89,7 @@ class Found:
     of_store: bool = False  # the connection to the store closed, as also when rank 0 is the first to end
     last_lines: bool = False  # stopped the run only if little follows it
     reported: bool = False  # its line says what the program could not do: it had caught the exception
+    over: bool = False  # a later line reports that what it waited for has happened
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,8 @@ def _later(one: Found, other: Found) -> bool:
 
 def _how(one: Found, course: Course) -> Survived:
     after = [step for step in course.steps if step.line > one.line]
+    if one.over:
+        return Survived.SURELY
     if one.last_lines and course.lines - one.line > _LAST_LINES:
         return Survived.SURELY
     if one.stops and _had_ended(one, course):
@@ -325,8 +330,14 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             notice=0 if with_it or name in signatures.of_system else _lines_of_notice(one.text, latest[name]),
             by_program=name in signatures.of_program and not with_it and one.ranks == (),
             reported=latest[name].reported,
+            over=_is_over(log, latest[name], name),
         )
     return found
+
+
+def _is_over(log: Log, last: Latest, name: str) -> bool:
+    """Whether what a line waits for has happened after it."""
+    return any(shown.name == _HAPPENED.get(name) and shown.last > last.line for shown in log.shows)
 
 
 def _logged_as_warning(one: SignatureMatch, latest: Mapping[object, Latest]) -> bool:
