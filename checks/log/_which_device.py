@@ -72,7 +72,7 @@ _CPU_AND_GPU = re.compile(
 _LAYER = re.compile(r"torch/nn/modules/(?!module\.py|container\.py)\w+\.py in |torch/nn/functional\.py in ")
 
 
-# Functions of torch that make a tensor on the CPU, unless they are told another device.
+# Functions of torch that make a tensor on the CPU, unless a device is named.
 _MAKES = frozenset(
     {"arange", "empty", "eye", "from_numpy", "full", "linspace", "logspace", "ones", "rand", "randint", "randn"}
     | {"randperm", "tril_indices", "triu_indices", "zeros", "hann_window", "hamming_window", "blackman_window"}
@@ -106,10 +106,12 @@ def made_on_cpu(one: UncaughtException | None) -> Meaning | None:
         f'torch.{function}() without a device makes it on the CPU. The line is "{code}".',
         (
             Fix("Make it on the device of the other tensor.", (f"torch.{function}(..., device=x.device)",)),
-            Fix("Or make it once and keep it in the module, which then moves it.",
-                ("self.register_buffer('table', table)",)),
+            Fix(
+                "Or make it once and keep it in the module, which then moves it.",
+                ("self.register_buffer('table', table)",),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def which_device(one: UncaughtException | None) -> Meaning | None:

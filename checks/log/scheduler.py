@@ -186,7 +186,7 @@ ROWS = (
          "srun: error: Unable to create step for job 42: Requested nodes are busy"),
         "the step waits: another step of the same job uses its CPUs, GPUs or memory",
         "srun inside srun, or two parallel steps, each request the whole job. The second one never starts.",
-        SHARE_THE_JOB, _SRUN, tags=("before_ranks",)),
+        SHARE_THE_JOB, _SRUN, tags=("before_ranks", "until_step_created")),
     Row("log_slurm_unreachable", "root", "scheduler",
         r"Unable to contact slurm controller|slurm_receive_msg: Socket timed out|"
         r"^(?!.*(?:launch.* failed|slurm_receive_msgs: \[\[)).*Socket timed out on send/recv operation|"

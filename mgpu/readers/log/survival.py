@@ -30,8 +30,6 @@ _LINES_OF_NOTICE = 20  # that Lmod, conda and Python's warnings have themselves
 _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_END = 40  # of ranks that shut down, before a stop that cuts off nothing
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
-# What ends the wait that a row reports: a row of circumstances.
-_HAPPENED = {"log_slurm_step_waits": "slurm_step_created"}
 _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
 _NCCL_WARNS = re.compile(r"\bNCCL WARN\b")
 _DONE_WITHOUT = re.compile(r"\b[Dd]isabling (?:its|their) us(?:ag)?e\b")
@@ -330,14 +328,14 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             notice=0 if with_it or name in signatures.of_system else _lines_of_notice(one.text, latest[name]),
             by_program=name in signatures.of_program and not with_it and one.ranks == (),
             reported=latest[name].reported,
-            over=_is_over(log, latest[name], name),
+            over=name in signatures.until_step_created and _step_created(log, latest[name].line),
         )
     return found
 
 
-def _is_over(log: Log, last: Latest, name: str) -> bool:
-    """Whether what a line waits for has happened after it."""
-    return any(shown.name == _HAPPENED.get(name) and shown.last > last.line for shown in log.shows)
+def _step_created(log: Log, line: int) -> bool:
+    """Whether srun reports after a line that Slurm created its step."""
+    return any(shown.name == "slurm_step_created" and shown.last > line for shown in log.shows)
 
 
 def _logged_as_warning(one: SignatureMatch, latest: Mapping[object, Latest]) -> bool:
