@@ -78,8 +78,8 @@ def needed_by_package(module: str, raised: UncaughtException | None) -> Meaning 
         "needs (--no-deps, a copied folder, ~/.local of another environment), or an option that the run uses needs it.",
         (
             Fix(
-                "Install it for the Python that runs: with the one that started the script.",
-                (shell("python -m pip install {:package}", wanted), "pip check", "which python"),
+                "Install it with the Python that runs the script.",
+                ("which python", shell("python -m pip install {:package}", wanted), "pip check"),
             ),
         ),
     )
