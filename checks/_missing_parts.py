@@ -67,9 +67,13 @@ def while_importing(module: str, raised: UncaughtException | None) -> Meaning | 
 
 
 def needed_by_package(module: str, raised: UncaughtException | None) -> Meaning | None:
-    """Explain a module that an installed package imports and that is not installed; None if the script imports it."""
+    """Explain a module that an installed package imports and that is not installed.
+
+    None if the script imports it, or if a package imports what the run names (Hydra, Ray, a web server).
+    """
     package = raised.packages[-1] if raised and raised.packages else ""
-    if not package or package == module:
+    itself = re.match(rf"(?:from|import) {re.escape(module)}\b", (raised.code or "") if raised else "")
+    if not package or package == module or not itself:
         return None
     name, wanted = skew.distribution(package), skew.requirement_for(module)
     return Meaning(

@@ -163,6 +163,9 @@ def test_packages_of_one_python(text: str, title: str, tmp_path: Path) -> None:
          "typing_extensions", "typing_extensions, which torch imports", "pip install typing-extensions"),
         ([(SCRIPT, "<module>", "import snd"), ("_soundlib.py", "<module>", "import _cffi_backend")], "_cffi_backend",
          "_cffi_backend, which soundlib imports", "pip install cffi"),
+        # A package imports what a config names.
+        ([(SCRIPT, "main", "run(cfg)"), ("hydra/_internal/utils.py", "_locate", "obj = import_module(part0)")], "zorch",
+         "in this environment: zorch", "which python"),
         # The script's own line.
         ([(SCRIPT, "<module>", "import joblib")], "joblib", "in this environment: joblib", "which python"),
     ],
