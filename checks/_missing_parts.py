@@ -64,3 +64,26 @@ def while_importing(module: str, raised: UncaughtException | None) -> Meaning | 
             ),
         ),
     )
+
+
+def needed_by_package(module: str, raised: UncaughtException | None) -> Meaning | None:
+    """Explain a module that an installed package imports and that is not installed.
+
+    None if the script imports it, or if a package imports what the run names (Hydra, Ray, a web server).
+    """
+    package = raised.packages[-1] if raised and raised.packages else ""
+    itself = re.match(rf"(?:from|import) {re.escape(module)}\b", (raised.code or "") if raised else "")
+    if not package or package == module or not itself:
+        return None
+    name, wanted = skew.distribution(package), skew.requirement_for(module)
+    return Meaning(
+        f"a Python module is not installed in this environment: {module}, which {name} imports",
+        f"{name} is installed, and {module} is not, or only for another Python. {name} was installed without what it "
+        "needs (--no-deps, a copied folder, ~/.local of another environment), or an option that the run uses needs it.",
+        (
+            Fix(
+                "Install it with the Python that runs the script.",
+                ("which python", shell("python -m pip install {:package}", wanted), "pip check"),
+            ),
+        ),
+    )

@@ -19,6 +19,7 @@ from mgpu.text import listed
 from . import _calls as calls
 from . import _missing_parts as missing_parts
 from . import _misspelled_names as misspelled
+from . import _mixed_pythons as mixed_pythons
 from . import _not_compiled as not_compiled
 from . import _other_argument_names as other_names
 from . import _package_mistakes as mistakes
@@ -270,6 +271,8 @@ def explain_attribute(groups: Mapping[str, str], raised: UncaughtException | Non
 def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a name that a module does not have."""
     module, name = groups["module"], groups["name"]
+    if mixed := mixed_pythons.explain(f"{module} has no {name}", raised):
+        return mixed
     raised = _about(raised, name)
     if module.partition(".")[0] in skew.PYTHONS_OWN or shadowed.is_removed(module, name):
         return Meaning(
@@ -302,11 +305,14 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
 def explain_module(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a module that a package does not have."""
     module = groups["module"]
+    if mixed := mixed_pythons.explain(f"there is no module {module}", raised):
+        return mixed
     raised = _about(raised, module)
     package = module.partition(".")[0]
     if meaning := _of_repository(module):
         return meaning
-    if known := skew.find_module(module):
+    by_itself = raised is not None and raised.packages[-1:] == (package,)  # its own files then do not fit each other
+    if (known := skew.find_module(module)) and not by_itself:
         return _in_table(known, f"the module {module}", _caller(raised, package))
     own = calls.explain_project_module(module, raised)
     own = own or calls.explain_own_module(f"there is no module {module}", package, raised)
@@ -319,6 +325,8 @@ def explain_installable(groups: Mapping[str, str], raised: UncaughtException | N
     module = groups["module"]
     if calls.is_of_checkpoint(module, raised):
         return None  # a case
+    if mixed := mixed_pythons.explain(f"there is no module {module}", raised):
+        return mixed
     if project := calls.explain_project_module(module, raised):
         return project
     if owner := skew.compiled_by(module):
@@ -328,6 +336,8 @@ def explain_installable(groups: Mapping[str, str], raised: UncaughtException | N
             "Its extensions were not built, or were built for another Python, torch or CUDA version.",
             (Fix(f"Build {owner} for this torch.", (_BUILD_APEX if owner == "apex" else shell(again, owner),)),),
         )
+    if needed := missing_parts.needed_by_package(module, _about(raised, module)):
+        return needed
     return Meaning(
         f"a Python module is not installed in this environment: {module}",
         "The ranks run a different Python interpreter than the one you installed it for (environment not activated, "

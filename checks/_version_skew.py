@@ -25,7 +25,8 @@ PAGES = {**first.PAGES, **later.PAGES, **of_megatron.PAGES, **of_trainers.PAGES,
 # Packages whose name on PyPI is not the name of their module.
 # fmt: off
 _DISTRIBUTIONS = {
-    "PIL": "pillow", "attr": "attrs", "awq": "autoawq", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless",
+    "PIL": "pillow", "_cffi_backend": "cffi", "attr": "attrs", "awq": "autoawq",
+    "bs4": "beautifulsoup4", "cv2": "opencv-python-headless",
     "distutils": "setuptools", "dotenv": "python-dotenv", "faiss": "faiss-cpu", "fla": "flash-linear-attention",
     "git": "GitPython", "google": "protobuf", "hydra": "hydra-core",
     "jwt": "PyJWT", "megatron": "megatron-core", "open_clip": "open-clip-torch", "pkg_resources": "setuptools",
@@ -148,7 +149,7 @@ def distribution(module: str) -> str:
     if part := part_of(module):
         return part
     top = module.partition(".")[0]
-    return _COMPILED.get(top) or _DISTRIBUTIONS.get(top) or top.replace("_", "-")
+    return _COMPILED.get(top) or _DISTRIBUTIONS.get(top) or top.lstrip("_").replace("_", "-")
 
 
 def part_of(module: str) -> str | None:

@@ -55,6 +55,7 @@ Tag = Literal[
     "next_command",  # of a log: of the shell; after a failure, it is about the job script's next command
     "keeps_latest",  # of a log: the text of the last such line counts, not only that of the first
     "last_lines",  # of what a rank says before it waits: in the middle of a log, the run went on
+    "until_step_created",  # of what waits for a step of Slurm: over when a later line reports that it was created
     "exit_only",  # reports that a process failed, not why: a log with nothing else has no known cause
     "last_line",  # how a rank exited, not why: shown with the last line of the log
     "ranks_done",  # its ranks had exited without an error before the run failed

@@ -59,3 +59,12 @@ def test_memory_ran_out_while_datasets_worked(line: str, tmp_path: Path) -> None
     assert name == "log_slurm_out_of_memory" and "while the data was prepared" in title
     steps = "".join(f"Steps:  {n}%|#  | {n}/100 [00:09<01:21,  1.10it/s, loss=0.4]\n" for n in range(10, 14))
     assert "in the middle of training" in explained(tmp_path, f"{line}\n{steps}{KILLED}\n")[1]
+
+
+def test_what_is_printed_behind_a_bar_is_not_of_its_step(tmp_path: Path) -> None:
+    raised = f"{frames((SCRIPT, 'main', 'check(batch)'))}ValueError: odd\n"
+    for rate in ("1.57it/s]", "3.20s/it]"):
+        said = explained(tmp_path, f" 10%|#  | 20/200 [21:18<3:11, {rate}/opt/x/loss.py:7: UserWarning: old\n{raised}")[
+            2
+        ]
+        assert f'{rate}"' in said and "UserWarning" not in said, said

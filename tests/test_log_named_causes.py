@@ -68,10 +68,10 @@ def test_a_message_logged_above_its_traceback_is_that_of_the_exception(
 @pytest.mark.parametrize(
     ("name", "old", "new", "words", "never"),
     [
-        ("classifier.weight", "3, 768", "2, 768", "num_labels=3", "shifted"),
-        ("classification_head.weight", "7, 256", "9, 256", "num_labels=7", "parallel"),
-        ("head.bias", "10", "100", "num_labels=10", "split over"),
-        ("fc.weight", "1000, 512", "5, 512", "num_labels=1000", "parallel"),
+        ("classifier.weight", "3, 768", "2, 768", "build the model with 3 outputs in classifier", "shifted"),
+        ("classification_head.weight", "7, 256", "9, 256", "build the model with 7 outputs in classif", "parallel"),
+        ("head.bias", "10", "100", "build the model with 10 outputs in head", "split over"),
+        ("fc.weight", "1000, 512", "5, 512", "build the model with 1000 outputs in fc", "parallel"),
         ("blocks.3.proj.weight", "64, 512", "32, 512", "parallel", "num_labels"),
         ("head.weight", "5, 768", "5, 1024", "configuration", "num_labels"),
     ],
@@ -85,6 +85,11 @@ def test_classes_of_a_checkpoint(name: str, old: str, new: str, words: str, neve
                    "raise RuntimeError("))  # fmt: skip
     row, title, text = explained(tmp_path, calls + error)
     assert row == "log_checkpoint_sizes_differ" and words in text and never not in text, (title, text)
+    of_hub = (
+        calls + frames(("transformers/modeling_utils.py", "from_pretrained", "raise RuntimeError(")).split("\n", 1)[1]
+    )
+    text = explained(tmp_path, of_hub + error)[2]
+    assert ("num_labels=" in text) == words.startswith("build the model"), text
 
 
 INVALID = (

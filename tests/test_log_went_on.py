@@ -87,14 +87,29 @@ def test_what_pip_installed_says_nothing_about_the_run(tmp_path: Path) -> None:
     assert ended.finished is not None and "accuracy: 65.57" in ended.finished
 
 
-def test_what_the_run_survived_is_shown(tmp_path: Path) -> None:
-    bar = "".join(f"\r {n}%|#| {n}/100 [00:0{n % 10}<01:00,  1.0it/s]" for n in range(60)) + "\n"
-    log = read_text("start\n" + "".join(CANCELLED.format(job=n) for n in (11, 12)) + bar, tmp_path)
+BAR = "".join(f"\r {n}%|#| {n}/100 [00:0{n % 10}<01:00,  1.0it/s]" for n in range(60)) + "\n"
+
+
+def shown(text: str, tmp_path: Path) -> str:
+    """The report about a log, as text."""
+    log = read_text(text, tmp_path)
     outcomes = judge(Snapshot(log=log), selections.ENDED)
     report = failure.report_of_logs(Snapshot(log=log), outcomes, Screen(160, False, False, io.StringIO()))
-    text = "\n".join("".join(part for part, _ in line) for line in report)
+    return "\n".join("".join(part for part, _ in line) for line in report)
+
+
+def test_what_the_run_survived_is_shown(tmp_path: Path) -> None:
+    text = shown("start\n" + "".join(CANCELLED.format(job=n) for n in (11, 12)) + BAR, tmp_path)
     assert "went on after 1 known error" in text and "Went on after" in text
     assert "run.log:2: slurmstepd: error: *** JOB 11 ON gpu011 CANCELLED" in text and "(2 times)" in text
+
+
+def test_the_program_that_failed_between_others_is_shown(tmp_path: Path) -> None:
+    failed = 'Traceback (most recent call last):\n  File "/home/ada/score.py", line 9, in <module>\n'
+    text = shown(f"{BAR}{failed}    assert name in known\nAssertionError\n{BAR}", tmp_path)
+    assert "Could not determine how the run ended" in text
+    assert "Went on after  run.log:5: AssertionError" in text and "(score.py:9)" in text
+    assert "Went on after" not in shown(BAR, tmp_path)
 
 
 NVML = "gpu7:41:41 [0] init.cc:83 NCCL WARN nvmlInit_v2() failed: Driver/library version mismatch\n"

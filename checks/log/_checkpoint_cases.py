@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.command_line import python
+from mgpu.command_line import python, shell
 from mgpu.signature import Case, Meaning
 from mgpu.snapshot import UncaughtException
 
@@ -22,6 +22,8 @@ _OF_TOKENS = re.compile(
     r"embed_tokens|word_embeddings?\b|tok_embeddings|\bwte\b|lm_head|embed_in|embed_out|shared\.weight"
 )
 _WIDTH = re.compile(r", \d+")
+_WITHOUT_HEAD = "state.pop('HEAD.weight'); state.pop('HEAD.bias'); model.load_state_dict(state, strict=False)"
+_OF_HUB = frozenset({"transformers", "diffusers", "peft", "sentence_transformers", "adapters", "optimum", "trl"})
 _NO_HEAD = re.compile(r"lm_head|lora_|embed|vocab")
 
 
@@ -33,26 +35,41 @@ def of_classes(groups: Mapping[str, str], raised: UncaughtException | None) -> M
     name, classes, other = found["name"], found["classes"], found["other"]
     if classes == other or "1" in (classes, other):
         return None
+    plain = raised is not None and _OF_HUB.isdisjoint(raised.packages)  # the script loads it with load_state_dict
     return Meaning(
         f"the head of the checkpoint ({name}) has {classes} outputs, and the model's has {other}: probably "
         "another number of classes",
-        "The checkpoint was trained on another data set or with other labels.",
-        (
-            Fix(
-                "Set the number of classes that the checkpoint has.",
-                (python("from_pretrained(CHECKPOINT, num_labels={:number})", classes),),
-            ),
-            Fix(
-                "To train a new head, leave out the old one.",
-                (
-                    python(
-                        "from_pretrained(CHECKPOINT, num_labels={:number}, ignore_mismatched_sizes=True)",
-                        other,
-                    ),
-                    "state.pop('HEAD.weight'); state.pop('HEAD.bias'); model.load_state_dict(state, strict=False)",
-                ),
+        "The checkpoint was trained on another data set or with other labels"
+        f"{', or before the head was changed in the code' if plain else ''}.",
+        _own_head(name, classes) if plain else _heads_of_hub(classes, other),
+    )
+
+
+def _heads_of_hub(classes: str, other: str) -> tuple[Fix, ...]:
+    return (
+        Fix(
+            "Set the number of classes that the checkpoint has.",
+            (python("from_pretrained(CHECKPOINT, num_labels={:number})", classes),),
+        ),
+        Fix(
+            "To train a new head, leave out the old one.",
+            (
+                python("from_pretrained(CHECKPOINT, num_labels={:number}, ignore_mismatched_sizes=True)", other),
+                _WITHOUT_HEAD,
             ),
         ),
+    )
+
+
+def _own_head(name: str, classes: str) -> tuple[Fix, ...]:
+    module = name.rpartition(".")[0] or name
+    return (
+        Fix(
+            f"To use the checkpoint, build the model with {classes} outputs in {module}, or load the checkpoint that "
+            "this code wrote.",
+            (shell("grep -rnw --include='*.py' {} .", module.rpartition(".")[2]),),
+        ),
+        Fix("To train a new head, leave out the old one.", (_WITHOUT_HEAD,)),
     )
 
 

@@ -13,8 +13,9 @@ from mgpu.check import Fix
 from mgpu.command_line import python
 from mgpu.signature import Meaning as OfRow
 from mgpu.snapshot import UncaughtException
+from mgpu.text import plural
 
-from ._followed_values import call_of
+from ._followed_values import call_of, subscript
 from ._messages import short_name
 from ._own_objects import PLAIN, Meaning
 
@@ -128,6 +129,7 @@ def _one_state(groups: Mapping[str, str], raised: UncaughtException | None) -> O
 
 
 _OF_TOKENS = re.compile(r"(?i)pos|emb|table|token|(?:\b|_)(?:ids?|pe|cos|sin)(?:\b|_)")
+_NEIGHBOR = re.compile(r"\w+ ?\+ ?\d")
 _SHORTER = Fix("If it is a position, shorten the samples.", ("tokenizer(text, truncation=True, max_length=512)",))
 
 
@@ -136,13 +138,15 @@ def index_of_array(groups: Mapping[str, str], raised: UncaughtException | None) 
 
     None for a tensor in a library's line, or in a line that does not show which one it is.
     """
-    of_numpy, index, size = groups["kind"] == "axis", groups["index"], f"{int(groups['size']):,}"
+    of_numpy, index, size = groups["kind"] == "axis", groups["index"], _elements(groups["size"])
     own = raised is not None and raised.packages[-1:] == ("",)
     code = (raised.code if raised and own else raised.own_code if raised and of_numpy else "") or ""
+    marked = subscript(raised) if raised and own else None
+    code = f"{marked[0]}[{marked[1]}]" if marked else code
     found = {(match["of"], match["index"].strip()) for match in _SUBSCRIPT.finditer(code) if _is_whole(match, index)}
     found = set() if re.search(r"[)\]]\[(?!None\b|:|\.)", code) else found  # an item of an item
     what = "array" if of_numpy else "tensor"
-    title = f"an index is too large: {index}, but the {what} has {size} elements"
+    title = f"an index is too large: {index}, but the {what} has {size}"
     why = f"It was computed for another or a longer {what}."
     name = at = ""
     if len(found) == 1 and groups["axis"] == "0":
@@ -164,6 +168,10 @@ def index_of_array(groups: Mapping[str, str], raised: UncaughtException | None) 
     )
 
 
+def _elements(size: str) -> str:
+    return f"{int(size):,} {plural(int(size), 'element')}"
+
+
 def _is_whole(found: re.Match[str], index: str) -> bool:
     """Whether a subscript can be the one that failed: no slice, and no other number."""
     at = found["index"].strip()
@@ -172,21 +180,25 @@ def _is_whole(found: re.Match[str], index: str) -> bool:
 
 def _index_of(name: str, at: str, groups: Mapping[str, str], raised: UncaughtException | None) -> tuple[str, str]:
     """Return the title and the reason, with the names of the array and of the index that the line has."""
-    index, size = groups["index"], f"{int(groups['size']):,}"
+    index, size = groups["index"], _elements(groups["size"])
     of_numpy = groups["kind"] == "axis"
     what = "array" if of_numpy else "tensor"
     where = f" ({raised.place})" if raised and raised.place and not of_numpy else ""
     why = f"{at} was computed for another or a longer {what} than {name}"
+    if _NEIGHBOR.fullmatch(at) and index == groups["size"]:
+        why = f"{at} is one past the end: the loop goes too far, or {name} has one element less"
+    if groups["size"] == "1":
+        why = f"{name} probably lacks a dimension, or has it elsewhere ([n, 1] in place of [1, n]): {why}"
     if "[" in at:
         inner = at.partition("[")[0]
         return (
-            f"an index is too large: {index}, probably {at}, but {name} has only {size} elements{where}",
+            f"an index is too large: {index}, probably {at}, but {name} has only {size}{where}",
             f"{why}, or {inner} is the one that is too short.",
         )
     if at.lstrip("-").isdigit():
         return (
-            f"an index is too large: {name} has only {size} elements, and the line reads {name}[{at}]{where}",
+            f"an index is too large: {name} has only {size}, and the line reads {name}[{at}]{where}",
             f"{name} has fewer elements than the line expects.",
         )
     holds = "is" if of_numpy else "is, or holds,"
-    return f"an index is too large: {name} has only {size} elements, and {at} {holds} {index}{where}", f"{why}."
+    return f"an index is too large: {name} has only {size}, and {at} {holds} {index}{where}", f"{why}."

@@ -15,6 +15,7 @@ from mgpu.command_line import Code, python
 from mgpu.notebook_cells import without_cells
 from mgpu.snapshot import Log, UncaughtException
 
+from ._array_attributes import lacks_attribute
 from ._cached_samples import of_cached_samples
 from ._cut_samples import cut_within_image
 from ._divisions import emptied_length, zero_divisor
@@ -344,6 +345,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     wrong_kind,
     refused_by_torch,
     python_error_in_torch,
+    lacks_attribute,
     uncollated,
     ended_file,
     _key,

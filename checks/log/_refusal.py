@@ -35,7 +35,7 @@ class Look(NamedTuple):
 class Refusal:
     """What one message means. Title and why are templates of the pattern's groups.
 
-    Beside these: {at}, the place in brackets, and {layer}, which layer the script's line calls.
+    Beside these: {at}, the place in brackets, {layer}, which layer the script's line calls, and {package}.
     """
 
     types: str  # names of exceptions, without their module; empty: any
@@ -47,6 +47,7 @@ class Refusal:
     raised: str = ""  # what the line that raised it has, also one of Python's own library, which `frames` leave out
     within: str = ""  # only if this matches a frame, for messages that mean something else in other packages
     own: bool = False  # only if the script's own line raised it: a package's line can have another reason
+    in_package: bool = False  # only if an installed package's line raised it, which the templates call {package}
     line: str = ""  # what the script's own line has; its groups are the template's, too
     look: Look | None = None
     raised_in: str = ""  # only if this matches the deepest frame
@@ -56,6 +57,9 @@ class Refusal:
         """Return what an exception means; None if it is another one."""
         types = self.types.split()
         if (types and short_name(one.type) not in types) or (self.own and one.packages[-1:] != ("",)):
+            return None
+        package = one.packages[-1] if one.packages else ""
+        if self.in_package and not package:
             return None
         if self.within and not any(re.search(self.within, frame) for frame in one.frames):
             return None
@@ -71,7 +75,7 @@ class Refusal:
             return None
         groups = {name: value or "" for name, value in {**line.groupdict(), **found.groupdict()}.items()}
         groups["at"] = f" ({one.place})" if one.place else ""
-        groups["layer"] = layer_of(one)
+        groups["layer"], groups["package"] = layer_of(one), package
         shows = self.look if _CUT not in groups.get("path", "") else None
         shown = (Fix(shows.text, (shell(shows.command, **groups),)),) if shows else ()
         title, why = (_ARTICLE.sub("an ", text.format(**groups)) for text in (self.title, self.why))

@@ -137,7 +137,14 @@ _OF_HYDRA = (
                  ("with hydra.initialize(version_base=None, config_path='conf'): cfg = hydra.compose('config')",)),
              Fix("Or clear it before.", ("hydra.core.global_hydra.GlobalHydra.instance().clear()",))), of_code=True),
 )
-OF_FRAMEWORKS = (*_OF_HYDRA, *_OF_CONFIGS, *_OF_STEPS, *_OF_MESHES, *_OF_HOOKS, *_OF_LIMITS, *_OF_KEYS)
+_OF_YAML = (
+    Refusal("TypeError", r"^load\(\) missing 1 required positional argument: 'Loader'",
+            "the installed PyYAML is too new for {package}, which calls yaml.load() without a Loader",
+            "PyYAML 6.0 removed that. This {package} was written for an older one.",
+            (Fix("Install an older PyYAML, or a newer release of the package.",
+                 ("pip install 'pyyaml<6'", "pip check")),), of_code=True, in_package=True),
+)
+OF_FRAMEWORKS = (*_OF_HYDRA, *_OF_YAML, *_OF_CONFIGS, *_OF_STEPS, *_OF_MESHES, *_OF_HOOKS, *_OF_LIMITS, *_OF_KEYS)
 # fmt: on
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mgpu.check import Fix
 from mgpu.signature import Case
+from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import line_of
 
@@ -11,6 +14,20 @@ _ERRNO = "https://github.com/SchedMD/slurm/blob/master/src/common/slurm_errno.c"
 _SRUN = "https://slurm.schedmd.com/srun.html"
 _SBATCH = "https://slurm.schedmd.com/sbatch.html"
 _ID = "log_slurm_refused"
+_BETWEEN = 2  # lines of Slurm itself
+
+
+def _step_waited(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether srun still waited to start a step when Slurm ended the job: nothing was printed in between."""
+    waits = [one for one in log.seen if one.signature == "log_slurm_step_waits"]
+    ends = [one for one in log.seen if one.signature in ("log_slurm_cancelled", "log_slurm_time_up")]
+    started = any(one.name == "slurm_step_created" for one in log.shows)
+    if started or log.last_step is not None or log.raised or len(waits) != 1 or not ends:
+        return False
+    still = [one.last for one in log.shows if one.name == "slurm_step_still_waits"]
+    between = min(one.line for one in ends) - max(waits[0].line, *still, 0) - 1
+    return waits[0].file == ends[0].file and 0 <= between <= _BETWEEN
+
 
 # fmt: off
 SPOOLED_WHY = (
@@ -89,4 +106,19 @@ CANCELLED_IN_QUEUE = Case(
      Fix("A job script waits without an open shell.", ("sbatch --gpus-per-node=1 SCRIPT", "squeue --me --start"))),
     "srun: job 4711 queued and waiting for resources\nsrun: Job has been cancelled\n"
     "srun: error: Unable to allocate resources: Job/step already completing or completed\n", _SRUN)
+SHARE_THE_JOB = Fix("Let steps share resources, or give each a part.",
+                    ("srun --overlap ...", "srun --exact --gpus=4 ..."))
+STEP_NEVER_STARTED = Case(
+    _step_waited,
+    "srun never started the program: it waited for resources that another step of the same job uses, until the job "
+    "ended at {at}",
+    "The job has its nodes, and an earlier step holds their CPUs, GPUs or memory: srun inside srun or srun --pty, two "
+    "steps at once, or a step whose processes did not end. More time for the job does not help.",
+    (SHARE_THE_JOB,
+     Fix("Look which steps the job has while it waits, and start the program without srun where one runs already.",
+         ("squeue --steps --jobs=JOBID", "scontrol show step JOBID"))),
+    "srun: Job 4711 step creation temporarily disabled, retrying (Requested nodes are busy)\n"
+    "slurmstepd: error: *** JOB 4711 ON node7 CANCELLED AT 2025-10-01T10:00:00 ***\n", _SRUN)
+STEP_NOT_IN_TIME = replace(
+    STEP_NEVER_STARTED, sample=STEP_NEVER_STARTED.sample.replace("***\n", "DUE TO TIME LIMIT ***\n"))
 # fmt: on

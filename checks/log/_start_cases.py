@@ -80,6 +80,21 @@ def argument_missing(groups: Mapping[str, str], _: UncaughtException | None) -> 
 
 
 # fmt: off
+SYNC_BATCH_NORM = Case(
+    within(r"^torch/nn/modules/batchnorm\.py in forward|(?i:/\w*sync_?b(?:atch_?)?n(?:orm)?\w*\.py in forward)"),
+    "the model has SyncBatchNorm layers, and the run has no process group: it is one process without DDP",
+    "These layers compare the statistics of all ranks. They are meant for DDP: a config of several GPUs "
+    "(sync_batchnorm=True, norm_cfg=dict(type='SyncBN'), convert_sync_batchnorm) runs here as one process. Newer "
+    "releases of torch then use plain batch norm.",
+    (Fix("On one GPU, use plain BatchNorm.", ("grep -rniE 'sync_?b(atch_?)?n' --include='*.py' --include='*.y*ml' .",
+                                              "norm_cfg = dict(type='BN')")),
+     Fix("With several GPUs, start one rank per GPU, with DDP.",
+         ("mgpu launch train.py", "Trainer(strategy='ddp', devices=2)"))),
+    'Traceback (most recent call last):\n  File "/home/u/fit.py", line 7, in main\n    y = net(x)\n'
+    '  File "/x/site-packages/torch/nn/modules/batchnorm.py", line 735, in forward\n'
+    "    world_size = torch.distributed.get_world_size(process_group)\nRuntimeError: Default process group has not "
+    "been initialized, please make sure to call init_process_group.\n",
+    "https://github.com/pytorch/pytorch/blob/v1.13.1/torch/nn/modules/batchnorm.py")
 TOO_MANY_RANKS = Case(
     counts(r"world_size=(\d+), worker_count=(\d+)", lambda counted: int(counted[1]) > int(counted[0])),
     "{came} ranks reached the first barrier, but only {all} belong to this run: the store counts others too",

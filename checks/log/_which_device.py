@@ -6,6 +6,7 @@ the second device is that of the named argument, the first one that of the argum
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
+from ._followed_values import parsed
 from ._module_cases import called_module, input_not_moved, never_moved
 
 # https://github.com/pytorch/pytorch/blob/main/c10/core/DeviceGuard.h and aten/src/ATen/core/adaption.cpp
@@ -64,7 +66,52 @@ _OPERATIONS = {
     ("nll_loss2d_forward", "weight"): _Roles("class weights", "predictions"),
 }
 # fmt: on
+_CPU_AND_GPU = re.compile(
+    r"found at least two devices, (?:cpu and (?:cuda|npu|xpu|mps)|(?:cuda|npu|xpu|mps)(?::\d+)? and cpu)"
+)
 _LAYER = re.compile(r"torch/nn/modules/(?!module\.py|container\.py)\w+\.py in |torch/nn/functional\.py in ")
+
+
+# Functions of torch that make a tensor on the CPU, unless a device is named.
+_MAKES = frozenset(
+    {"arange", "empty", "eye", "from_numpy", "full", "linspace", "logspace", "ones", "rand", "randint", "randn"}
+    | {"randperm", "tril_indices", "triu_indices", "zeros", "hann_window", "hamming_window", "blackman_window"}
+)
+_PLACES = re.compile(r"\bdevice\b|\.(?:to|cuda|type_as|new_\w+)\(")
+
+
+def made_on_cpu(one: UncaughtException | None) -> Meaning | None:
+    """Explain a tensor that the script's own line makes without a device, and combines with one on the GPU."""
+    calls = one.calls if one else ()
+    code = (one.own_code or "") if one else ""
+    if one is None or not calls or calls[-1].package or _PLACES.search(code) or not _CPU_AND_GPU.search(one.message):
+        return None
+    tree = parsed(code)
+    nodes = list(ast.walk(tree)) if tree else []
+    indices = {inner for node in nodes if isinstance(node, ast.Subscript) for inner in ast.walk(node.slice)}
+    made = {
+        (ast.unparse(node), node.func.attr)
+        for node in nodes
+        if node not in indices  # an index may be on the CPU
+        and isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in _MAKES
+        and ast.unparse(node.func.value) == "torch"
+    }
+    if len(made) != 1:
+        return None
+    call, function = made.pop()
+    return Meaning(
+        f"{call} makes a tensor on the CPU, and the line combines it with one on the GPU ({one.place})",
+        f'torch.{function}() without a device makes it on the CPU. The line is "{code}".',
+        (
+            Fix("Make it on the device of the other tensor.", (f"torch.{function}(..., device=x.device)",)),
+            Fix(
+                "Or make it once and keep it in the module, which then moves it.",
+                ("self.register_buffer('table', table)",),
+            ),
+        ),
+    )
 
 
 def which_device(one: UncaughtException | None) -> Meaning | None:

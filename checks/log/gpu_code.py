@@ -13,7 +13,7 @@ from . import _device_cases
 from ._kernel_cases import INDEXES
 from ._module_cases import explain_input_type
 from ._system_cases import NOTHING_TO_DRAW
-from ._which_device import which_device
+from ._which_device import made_on_cpu, which_device
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _NVRTC = "https://docs.nvidia.com/cuda/nvrtc/index.html"
@@ -38,7 +38,7 @@ def _unsloths(groups: Mapping[str, str], raised: UncaughtException | None) -> Me
 
 
 def _of_devices(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    return _unsloths(groups, raised) or explain_input_type(raised) or which_device(raised)
+    return _unsloths(groups, raised) or explain_input_type(raised) or made_on_cpu(raised) or which_device(raised)
 
 
 # fmt: off

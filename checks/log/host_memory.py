@@ -11,7 +11,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from .._kernel_line import KERNEL_LINE
-from ._circumstances import either, every, last_did, line_of, never, several_ranks, shown, within
+from ._circumstances import counts, either, every, last_did, line_of, never, several_ranks, shown, within
 from ._file_call_cases import COMMAND_KILLED, NO_MEMORY_TO_MAP, NO_MEMORY_TO_START
 
 _ARRAY = re.compile(
@@ -21,6 +21,8 @@ _GIB = {"MiB": 1 / 1024, "GiB": 1.0, "TiB": 1024.0, "PiB": 1024.0**2}
 _LARGE_GIB = 48  # above that, the array alone is the reason; below, what else is in memory
 _OOM = "https://docs.kernel.org/admin-guide/mm/concepts.html#oom-killer"
 _RAY = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
+_SMALL = 2 << 30  # bytes
+
 # fmt: off
 _LOADS = within(r" in (?:from_pretrained|_load_pretrained_model|load_state_dict|_?load_checkpoint\w*)$|"
                 r"torch/serialization\.py in ")
@@ -178,6 +180,21 @@ _BY_RAY = ("(raylet) 3 Workers (tasks / actors) killed due to memory pressure (O
 _OF_TORCHRUN = ("E0101 10:00:00.000 1 api.py:869] failed (exitcode: -9) local_rank: 0 (pid: 12) of binary: "
                 "/usr/bin/python")
 
+_REQUEST = Fix("Request more memory, in the form of the cluster's scheduler.",
+               ("sbatch --mem=64G ...", "bsub -M 64GB -R 'rusage[mem=64GB]' ...", "qsub -l mem=64gb ...  # PBS",
+                "qsub -l h_vmem=64G ...  # Grid Engine", "request_memory = 64GB  # HTCondor"))
+_SMALL_REQUEST = Case(
+    either(shown("small_request_of_lsf"),
+           counts(r"exceeded limit (\d{1,7})kb", lambda limit: int(limit[0]) <= _SMALL >> 10),
+           counts(r"memory limit of (\d{1,4}) megabytes", lambda limit: int(limit[0]) <= _SMALL >> 20),
+           counts(r"exceeds job hard limit.*limit:(\d{1,10})(?:\.\d+)?\)", lambda limit: int(limit[0]) <= _SMALL)),
+    "the cluster killed the job at a limit of 2 GB of host memory or less, which torch with CUDA alone can need",
+    "The limit is what the job requested, or the cluster's default if it requested nothing. It is host memory, not a "
+    "GPU's: a process that only imports torch and puts one layer on a GPU used 1.3 to 2 GB in published measurements.",
+    (_REQUEST,),
+    "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\n"
+    "    Total Requested Memory :                     1024.00 MB\n",
+    "https://github.com/pytorch/pytorch/issues/12873")
 ROWS = (
     Row("log_killed_for_memory", "root", "kernel",
         KERNEL_LINE + r"(?:Out of memory: Kill(?:ed)? process \d+|[Mm]emory cgroup out of memory: Kill|"
@@ -237,20 +254,25 @@ ROWS = (
         r"(?i)exceeded (?:its|the|your) memory (?:quota|limit)(?: of \S+)? and (?:will be|was|has been) "
         r"(?:terminated|killed)|"
         r"Killing process \d+ cgroup RSS size|TERM_MEMLIMIT|job killed: (?:v?mem|pmem|pvmem) \S+ exceeded limit|"
-        r"memory usage exceeded (?:request_memory|the allocated memory)|exceeds the job's memory (?:limit|request)",
+        r"memory usage exceeded (?:request_memory|the allocated memory)|exceeds the job's memory (?:limit|request)|"
+        r"Job has gone over (?:cgroup )?memory limit of \d|"
+        r"exceeds job hard limit \W{0,2}(?:[hs]_(?:vmem|rss|data)|m_mem_free|mem_free|virtual_free|mem\w*)\W",
         ("ERROR:smemwatch:This job has exceeded its memory quota and will be terminated",
          "ERROR:smemwatch:Killing process 116176 cgroup RSS size 46111.4 MB > 46105.0 MB",
          "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.",
-         "=>> PBS: job killed: mem 16803280kb exceeded limit 16777216kb"),
+         "=>> PBS: job killed: mem 16803280kb exceeded limit 16777216kb",
+         "Error from slot1_1@n7: Job has gone over cgroup memory limit of 16384 megabytes. Last measured usage: 16380 "
+         "megabytes.  Consider resubmitting with a higher request_memory.",
+         'job 4711.1 exceeds job hard limit "h_vmem" of queue "gpu.q@n7" (17179869999.00000 > limit:17179869184.00000) '
+         "- sending SIGKILL"),
         "the cluster killed the job, because it used more host memory than it had requested",
         "A program of the cluster watches the job's memory (all its processes together) and kills it above the limit "
         "that was requested. It is host memory, not a GPU's: data that is loaded whole, loader workers, lists that "
         "grow with every step (losses with their graph, episodes, figures that are not closed).",
-        (Fix("Request more memory.", ("sbatch --mem=64G ...", "bsub -M 64GB -R 'rusage[mem=64GB]' ...",
-                                      "qsub -l mem=64gb ...")),
+        (_REQUEST,
          Fix("Look at what grows.", ("print(psutil.Process().memory_info().rss >> 20, 'MiB')", "plt.close('all')",
                                      "losses.append(loss.item())"))),
-        "https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=limits-memory"),
+        "https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=limits-memory", cases=(_SMALL_REQUEST,)),
     Row("log_ray_memory_full", "root", "kernel",
         r"ray\.exceptions\.OutOfMemoryError|RayOutOfMemoryError|[Tt]ask was killed due to the node running low on "
         r"memory|"

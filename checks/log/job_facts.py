@@ -26,6 +26,13 @@ def _row(name: str, pattern: str, samples: tuple[str, ...], source: str, *tags: 
 
 # fmt: off
 ROWS = (
+    _row("slurm_step_still_waits", r"srun: Job \d+ step creation still disabled, retrying",
+         ("srun: Job 4711 step creation still disabled, retrying (Requested nodes are busy)",),
+         "https://github.com/SchedMD/slurm/tree/master/src/srun"),
+    _row("slurm_step_created",  # after "step creation temporarily disabled"
+         r"srun: Step created for ",
+         ("srun: Step created for StepId=4711.0", "srun: Step created for job 4711"),
+         "https://github.com/SchedMD/slurm/tree/master/src/srun"),
     _row("wsl",  # Windows names a computer so by itself
          r"\b(?:DESKTOP|LAPTOP)-[A-Z0-9]{7,8}\b|microsoft-standard-WSL|/mnt/[a-z]/Users/",
          ("  host      : DESKTOP-356K2N7.localdomain", "Linux 5.15.167.4-microsoft-standard-WSL2",
@@ -47,6 +54,9 @@ ROWS = (
          ("Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system "
           "being overloaded, please further tune the variable",),
          "https://github.com/pytorch/pytorch/blob/main/torch/distributed/run.py"),
+    _row("small_request_of_lsf",  # 2 GB or less
+         r"^\s*Total Requested Memory :\s{1,40}(?:\d{1,3}|1\d{3}|20[0-3]\d|204[0-8])\.\d+ MB",
+         ("    Total Requested Memory :                     1024.00 MB",), _BSUB),
     _row("errors_of_lsf", r"^Read file <[^<>]+> for stderr output of this job",
          ("Read file </work/ada/fit.err> for stderr output of this job.",), _BSUB),
     _row("errors_of_slurm", r"^\s*(?:#SBATCH\s+(?:--error(?:=|\s+)|-e\s*)|StdErr=)[^\s=]",

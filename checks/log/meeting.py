@@ -15,6 +15,7 @@ from ._start_cases import (
     NO_SUCH_COMMAND,
     OTHER_CHOICE,
     PASTED_TWICE,
+    SYNC_BATCH_NORM,
     TAKEN,
     TOO_MANY_RANKS,
     UNREACHABLE,
@@ -222,7 +223,7 @@ ROWS = (
         "the script was started without a launcher, or uses the process group before creating it",
         "It communicates with other ranks, but only torchrun and accelerate set RANK, WORLD_SIZE and MASTER_ADDR.",
         Fix("Start the script with a launcher.",
-            ("mgpu launch train.py", "torchrun --nproc-per-node=2 train.py")), _DIST),
+            ("mgpu launch train.py", "torchrun --nproc-per-node=2 train.py")), _DIST, cases=(SYNC_BATCH_NORM,)),
     Row("log_launcher_variable_missing", "root", "launcher",
         r"KeyError: ?'(?P<variable>RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT|GROUP_RANK|"
         r"NODE_RANK|LOCAL_SIZE|CROSS_RANK|CROSS_SIZE|(?:OMPI_COMM_WORLD|MV2_COMM_WORLD|PMI|PMIX|MPI)_\w*(?:RANK|SIZE)|"

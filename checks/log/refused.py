@@ -69,12 +69,16 @@ _TO_INSTALL = re.compile(
     r"(?P<packages>['\"]?[A-Za-z][\w.\[\],<>=!~*-]*['\"]?(?: ['\"]?[\w.\[\],<>=!~*-]+['\"]?)*(?=`)|"
     r"['\"]?[A-Za-z][\w.\[\],<>=!~*-]*)(?![\w:/@+])"
 )
+# Python's own refusals of a call. The code that checks settings is then at fault, or a package of another version.
+_OF_CALL = re.compile(r"^[\w.<>]+\(\) (?:missing \d+ required |takes \S+ positional |got multiple values for )")
 _LEAST_WORDS = 3  # a message that says what is wrong
 
 
 def _validator(one: UncaughtException) -> _Validator | None:
     """Return which package rejected what, if the exception was raised by code that checks settings."""
     where = one.raised_in or ""
+    if short_name(one.type) == "TypeError" and _OF_CALL.search(one.message):
+        return None
     if mistakes.asserts_its_own_state(one):
         return None
     for known in _VALIDATORS:

@@ -170,13 +170,14 @@ ROWS = (
         _ERRORS + "#ImportError", summary=
         "An installed package lacks a name that another one imports.", explain=meanings.explain_name),
     Row("log_submodule_missing", "root", "library",
-        r"(?:ModuleNotFoundError: |ImportError: |^|python[\d.]*: )No module named '?(?!vllm\._(?:version|"
-        r"commit)|mmcv\._ext\b)(?P<module>[A-Za-z_]\w*(?:\.\w+)+)",
+        r"(?:ModuleNotFoundError: |ImportError: |^|Original error was: |python[\d.]*: )No module named "
+        r"'?(?!vllm\._(?:version|commit)|mmcv\._ext\b)(?P<module>[A-Za-z_]\w*(?:\.\w+)+)",
         ("ModuleNotFoundError: No module named 'mylib.losses'",
          "ModuleNotFoundError: No module named 'transformers.deepspeed'",
          "ModuleNotFoundError: No module named 'huggingface_hub.errors'",
          "ModuleNotFoundError: No module named 'numpy._core'",
-         "No module named 'transformers.models.qwen3'"),
+         "No module named 'transformers.models.qwen3'",
+         "Original error was: No module named 'numpy.core._multiarray_umath'"),
         "the installed package has no module {module}",
         "The package is there, but this module of it is not: the code was written for a newer or an older release, or "
         "another folder of that name is imported.",

@@ -347,11 +347,27 @@ def _without_cause(log: Log, signatures: int, screen: Screen) -> list[Line]:
     elif step := log.reached:
         text = f"{_name(step.file)}:{step.line}: {' '.join(step.text.split())}"
         lines += row(screen, "Last step", clip(text, _SURVIVED_CHARS))
-    for one in [one for one in log.seen if one.survived][:_SURVIVED_SHOWN]:
-        often = f" ({one.times} times)" if one.times > 1 else ""
-        text = f"{_name(one.file)}:{one.line}: {' '.join(one.text.split())}"
-        lines += row(screen, "Went on after", f"{clip(text, _SURVIVED_CHARS)}{often}")
+    for place, text, times in _survived(log)[:_SURVIVED_SHOWN]:
+        often = f" ({times} times)" if times > 1 else ""
+        line = clip(f"{place}: {' '.join(text.split())}", _SURVIVED_CHARS)
+        lines += row(screen, "Went on after", f"{line}{often}")
     return lines
+
+
+def _survived(log: Log) -> list[tuple[str, str, int]]:
+    """Return the errors after which the log goes on: where, what, and how often.
+
+    In the log of several programs, one of them can have failed.
+    """
+    known = [one for one in log.seen if one.survived]
+    lines = {(one.file, one.line) for one in known}
+    other = [one for one in log.raised if not (one.of_launcher or one.quoted or (one.file, one.line) in lines)]
+    found = [(one.file, one.line, one.text, one.times) for one in known]
+    for error in other:
+        said = f"{error.type}: {error.message}" if error.message else error.type
+        at = f" ({error.place})" if error.place else ""
+        found.append((error.file, error.line, f"{said}{at}", error.times))
+    return [(f"{_name(file)}:{line}", text, times) for file, line, text, times in found]
 
 
 def _harmless(log: Log) -> str:

@@ -82,6 +82,7 @@ class UncaughtException:
     says_more: Text | None = None  # another line near the end of the log that contains the message, and more
     said_before: Text | None = None  # a problem that the program reported in its last lines before the traceback
     printed: tuple[Text, ...] = ()  # lines with sizes, or with tensors that hold -1 or -100, printed near the traceback
+    pythons: tuple[Label, ...] = ()  # of a failed import: the Python that runs, and another one, of the deepest frame
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from mgpu.readers.log.line import parse_start, shown_text
 from mgpu.snapshot import LastStep
 
 _BAR = re.compile(r"\d%\|")
+# What another stream printed in the same line, after "1.57it/s]".
+_BEHIND_BAR = re.compile(r"(?:(?<=it/s\])|(?<=s/it\]))\S.*", re.S)
 _OF_TRAINING = re.compile(r"train|epoch|step|iter|progress|batch|loss")  # in the name of a bar
 _VALUE = re.compile(r"\b[A-Za-z]\w{0,40}[:=] ?-?\d{1,9}\.\d")  # "d: -37.755;gen: -2.093:  10%|", "acc=0.91"
 _EPOCH = re.compile(r"'epoch': '?(?P<at>\d{1,6}\.\d{1,9})\b")  # in what Trainer logs
@@ -47,4 +49,5 @@ def find(lines: Sequence[tuple[int, bytes]], name: str, *, advancing: bool = Fal
         if bar and of is not None and not inner and at < of:
             outer = title, of
         last = LastStep(line.whole, name, number, at, of, inner)
-    return last and replace(last, text=shown_text(last.text), epoch=epoch)  # masking one line is slow: not each
+    text = _BEHIND_BAR.sub("", last.text) if last else ""
+    return last and replace(last, text=shown_text(text), epoch=epoch)  # masking one line is slow: not each

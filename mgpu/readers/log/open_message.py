@@ -23,6 +23,8 @@ _MESSAGE_LINES = 30  # maximum lines of a message
 _MORE_LINES, _MORE_CHARS = 8, 1000  # of a message, kept after its first line
 _MASKED_CHARS = 4096  # of a message, searched for secrets; far fewer are kept
 _CONVERTED_LINES = 200  # of TensorFlow's traceback in a message
+_ADVICE, _ADVICE_LINES = "IMPORTANT: PLEASE READ THIS FOR ADVICE ON HOW TO SOLVE THIS ISSUE", 40
+_ADVISED_OF = re.compile(r"Original error was: (?P<message>\S.*)")
 _KEYS = re.compile(r"\s*(?:Missing|Unexpected) key\(s\) in state_dict: ")
 _KEYS_CHARS = 160  # of a list of names, so that the other list is not cut
 
@@ -38,6 +40,7 @@ class OpenMessage:
     alone: bool = False  # its traceback is missing
     blank: bool = False  # an empty line followed: the message continues only with a line that introduces its reason
     complete: bool = False  # no further line belongs to the message
+    advised: int = 0  # lines of numpy's advice so far
     converted: int = 0  # lines of TensorFlow's traceback in the message so far, before the exception that ends it
 
     def in_converted(self, line: Line) -> bool:
@@ -54,6 +57,18 @@ class OpenMessage:
         if ends := end_of_converted(text):
             self.found = replace(self.found, type=ends[0], message=shown_message(ends[1]))
         return True
+
+    def in_advice(self, line: Line) -> bool:
+        """Whether a line is in numpy's advice about a failed import. The line that ends it has the message."""
+        if not self.found.message and not self.more and line.text.startswith(_ADVICE):
+            self.advised = 1
+        if not self.advised:
+            return False
+        if ends := _ADVISED_OF.match(line.text):
+            self.found = replace(self.found, message=shown_message(ends["message"]))
+        self.complete |= ends is not None
+        self.advised = 0 if ends or self.advised > _ADVICE_LINES or HEAD in line.text else self.advised + 1
+        return bool(ends or self.advised)
 
     def read(self, line: Line) -> None:
         """Add a line to the message, if it continues it: up to the first empty line, or what others print."""

@@ -48,16 +48,16 @@ class Signatures:
         self.of_program = {row.id for row in rows if row.kind in ("script", "library") and row.role == "root"}
         self.of_gpu = {row.id for row in rows if row.kind == "cuda"}
         self.stops = {row.id for row in rows if row.effect_of == "stop" and row.role == "root"}
+        self.until_step_created = {row.id for row in rows if "until_step_created" in row.tags}
         self.last_lines = {row.id for row in rows if "last_lines" in row.tags}
         self.keep_latest = {row.id for row in rows if "keeps_latest" in row.tags}
         self.exit_only = {row.id for row in rows if "exit_only" in row.tags}
         family = _family()
-        connections, others = family.KINDS_OF_CONNECTIONS, family.KINDS_OF_OTHERS
-        self.echoes = {row.id for row in rows if row.role != "root" and row.kind in connections}
+        self.echoes = {row.id for row in rows if row.role != "root" and row.kind in family.KINDS_OF_CONNECTIONS}
         self.noise = {row.id for row in rows if row.role == "noise"}
         self.context = {row.id for row in rows if row.role == "context"}
         self.of_system = {row.id for row in rows if row.kind in ("scheduler", "kernel", "xid")}
-        self.of_others = {row.id for row in rows if row.kind in others}
+        self.of_others = {row.id for row in rows if row.kind in family.KINDS_OF_OTHERS}
         self._of_text: dict[bytes, tuple[str, ...]] = {}
         self._of_shape: dict[bytes, tuple[str, ...]] = {}
         self._always: tuple[str, ...] = ()

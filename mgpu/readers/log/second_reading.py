@@ -16,7 +16,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
 
-from mgpu.readers.log import caught_messages, last_step, pauses, printed_values, said_before
+from mgpu.readers.log import caught_messages, last_step, pauses, printed_values, pythons, said_before
 from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.reported_error import with_report
@@ -114,6 +114,7 @@ def _with_reports(log: Log, tail: str, lines: int, signatures: Signatures) -> Lo
             one,
             said_before=said_before.find(text, place, one.rank, is_noise),
             printed=printed_values.find(text, place, one.rank),
+            pythons=pythons.find(text, place, one.type),
         )
 
     return replace(log, raised=tuple(map(reported, log.raised)))

@@ -252,7 +252,7 @@ class _Lines:
 
 
 def _head(part: bytes) -> list[tuple[bytes, bytes]]:
-    """Return patterns for the first lines with words, up to the first error, and the longest word of each.
+    """Return patterns for the first lines with words, up to the first error or end, and the longest word of each.
 
     In a copy of a terminal they begin with the last command before that error.
     """
@@ -260,6 +260,8 @@ def _head(part: bytes) -> list[tuple[bytes, bytes]]:
     for line in part.split(b"\n", _HEAD_LINES)[:_HEAD_LINES]:
         line = line.strip()[:400]
         if (_ERROR.search(line) and not (line.startswith(b"usage:") and not found)) or len(found) == _HEAD:
+            break
+        if _END_OF_PROCESS.search(line):  # of bash: what follows is of a report of the job, or of the next command
             break
         if _COMMAND.search(line):
             found.clear()

@@ -89,6 +89,7 @@ class Found:
     of_store: bool = False  # the connection to the store closed, as also when rank 0 is the first to end
     last_lines: bool = False  # stopped the run only if little follows it
     reported: bool = False  # its line says what the program could not do: it had caught the exception
+    over: bool = False  # a later line reports that what it waited for has happened
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,8 @@ def _later(one: Found, other: Found) -> bool:
 
 def _how(one: Found, course: Course) -> Survived:
     after = [step for step in course.steps if step.line > one.line]
+    if one.over:
+        return Survived.SURELY
     if one.last_lines and course.lines - one.line > _LAST_LINES:
         return Survived.SURELY
     if one.stops and _had_ended(one, course):
@@ -341,8 +344,14 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             notice=0 if with_it or name in signatures.of_system else _lines_of_notice(one, latest[name], signatures),
             by_program=name in signatures.of_program and not with_it and one.ranks == (),
             reported=latest[name].reported,
+            over=name in signatures.until_step_created and _step_created(log, latest[name].line),
         )
     return found
+
+
+def _step_created(log: Log, line: int) -> bool:
+    """Whether srun reports after a line that Slurm created its step."""
+    return any(shown.name == "slurm_step_created" and shown.last > line for shown in log.shows)
 
 
 def _logged_as_warning(one: SignatureMatch, latest: Mapping[object, Latest]) -> bool:

@@ -350,6 +350,9 @@ class Tracebacks:
             one.found = replace(one.found, message=shown_message(torn["message"]))
             one.signatures += self._rows_of(one.found.message)
             return
+        if one.in_advice(line):
+            one.signatures += self._rows_of(one.found.message)
+            return
         if one.in_converted(line):
             one.signatures += self._rows_of(line.text)
             return
