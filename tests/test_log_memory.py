@@ -77,9 +77,9 @@ def test_old_messages_show_what_others_hold(allocated: str, reserved: str, title
 
 
 _HIDDEN = (
-    "CUDA out of memory. Tried to allocate {tried}. GPU 5 has a total capacity of 44.42 GiB of which 12.88 MiB is free. "
-    "{owner} has {own} memory in use. Of the allocated memory {allocated} is allocated by PyTorch, and 10.00 MiB is "
-    "reserved by PyTorch but unallocated."
+    "CUDA out of memory. Tried to allocate {tried}. GPU 5 has a total capacity of 44.42 GiB of which 12.88 MiB is "
+    "free. {owner} has {own} memory in use. Of the allocated memory {allocated} is allocated by PyTorch, and 10.00 "
+    "MiB is reserved by PyTorch but unallocated."
 )
 _THIS = "Including non-PyTorch memory, this process"
 

@@ -174,7 +174,7 @@ def _alone_listed(read: Numbers) -> float | None:
 
 
 def _would_fit(read: Numbers, rest: float) -> bool:
-    """Whether the request failed for want of `rest`, not of a limit, of fragments or of any GPU of this size."""
+    """Whether the request needed `rest`: no limit, fragments or size beyond the whole GPU explain its failure."""
     tried, free = read.tried or 0.0, read.free or 0.0
     return read.allowed is None and tried <= rest + free and free <= 1.5 * tried + 1.0
 
@@ -194,8 +194,8 @@ def _held_out_of_sight(rest: float, own: float, total: float) -> Meaning:
         ),
         (
             Fix(
-                "Compare the GPUs before the start, on the host: nvidia-smi in a container shows the memory in use, and "
-                "not the processes of others. Wait for the other process, or stop it.",
+                "Compare the GPUs before the start, on the host: nvidia-smi in a container shows the memory in use, "
+                "and not the processes of others. Wait for the other process, or stop it.",
                 ("nvidia-smi --query-gpu=index,memory.used,memory.total --format=csv", "nvidia-smi"),
             ),
             *(() if filled else (SMALLER,)),
