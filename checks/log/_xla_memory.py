@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
+_PLANNED = re.compile(r"memory space (\w+)\. Used ([\d.]+[KMGT]) of ([\d.]+[KMGT])")
 # fmt: off
 XLA_SMALLER = Fix("Use a smaller micro-batch, shorter sequences or recomputation, or shard the model over more "
                   "devices.")
@@ -22,9 +24,10 @@ _BLOCKS = Fix("Use smaller blocks in the kernel, or smaller sizes in the operati
 
 def explain_plan(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a program that XLA could not place in memory by its numbers; None if the line has none."""
-    used, limit, space = (groups.get(name, "?") for name in ("used", "limit", "space"))
-    if "?" in (used, limit):
+    found = _PLANNED.search(groups["what"])
+    if found is None:
         return None
+    space, used, limit = found.groups()
     if space != "hbm":
         return Meaning(
             f"one operation needs {used} of a core's own memory ({space}), which has {limit}",

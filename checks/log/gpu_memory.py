@@ -212,10 +212,9 @@ _TENSORFLOW_ON_HOST = Case(
     _TENSORFLOW)
 ROWS = (
     Row("log_xla_memory_full", "root", "cuda",
-        r"Ran out of memory in memory space (?P<space>\w+)"
-        r"(?:\. Used (?P<used>[\d.]+[KMGT]) of (?P<limit>[\d.]+[KMGT]))?|"
+        r"(?P<what>Ran out of memory in memory space \w+(?:\. Used [\d.]+[KMGT] of [\d.]+[KMGT])?|"
         r"RESOURCE_EXHAUSTED: (?!.{0,80}Ran out of memory in memory space).{0,80}?"
-        r"(?:[Oo]ut of memory|[Ff]ailed to allocate)",
+        r"(?:[Oo]ut of memory|[Ff]ailed to allocate))",
         ("RuntimeError: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 100.38G of 31.75G "
          "hbm. Exceeded hbm capacity by 68.63G.",
          "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 10737418240 "
