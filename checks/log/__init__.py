@@ -93,8 +93,8 @@ ORDER: tuple[str, ...] = (
     "lightning_runs", "zero", "deepspeed_runs", "deepspeed_checks", "megatron_runs", "megatron_setup", "optimizing",
     "recomputation", "precision", "tensors", "indexing", "autograd", "saved_files", "collectives", "nccl",
     "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings",
-    "waiting", "stalled", "diverged", "lone_work", "still_working", "stood_still", "after_end", "printed_stacks",
-    "not_finite", "own_message", "cut_tracebacks", "commands", "shell_scripts", "dataset_columns", "other_programs",
-    "own_code", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
+    "waiting", "stalled", "diverged", "lone_work", "still_working", "stood_still", "stopped_early", "after_end",
+    "printed_stacks", "not_finite", "own_message", "cut_tracebacks", "commands", "shell_scripts", "dataset_columns",
+    "other_programs", "own_code", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
 )
 # fmt: on
