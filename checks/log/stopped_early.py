@@ -55,7 +55,7 @@ def log_interrupted_early(log: Log) -> Answer:
         title = f"its data was prepared: {at.at:,.0f} of {at.of or 0:,.0f} examples"
         title += f" after {times['gone']}" if times else ""
         why = f"Training had not begun. {_STOP} {shown}" + (f" {times['left']} were left." if times else "")
-        fixes = _PREPARE_ONCE
+        fixes: tuple[Fix, ...] = _PREPARE_ONCE
     else:
         title = f"it waited for its first step (0 of {at.of or 0:,.0f})"
         why = f"No step was complete. {_STOP} {shown} If that took long, a new start will hang as well."
