@@ -159,7 +159,7 @@ def held_unseen(groups: Mapping[str, str], raised: UncaughtException | None) -> 
 
 
 def _alone_listed(read: Numbers) -> float | None:
-    """Return what this process holds by NVML, CUDA's own memory included; None if that is not reported for certain.
+    """Return what this process holds by NVML, CUDA's own memory included; None if that is not certain.
 
     In a container, the only process that is listed can be this one under the host's pid: it holds at least what torch
     has reserved in it, and little more.
