@@ -16,10 +16,12 @@ from mgpu.check import Answer, Check, EffectOf, Evidence, Fix, Kind, Ok, Place, 
 from mgpu.command_line import shell
 from mgpu.message_names import fill_names
 from mgpu.notebook_cells import without_cells
-from mgpu.snapshot import Log, UncaughtException
+from mgpu.one_node import only_node
+from mgpu.snapshot import Log, SignatureMatch, UncaughtException
 from mgpu.text import counted
 
 _TRACEBACK = "the traceback"
+_OF_NODES: tuple[Kind, ...] = ("library", "nccl", "network")  # what a node has or lacks decides these
 _ALIKE = 60  # characters of a message, after which another rank's text can follow in the same line
 
 
@@ -98,24 +100,24 @@ def signatures(module: str, rows: Sequence[Row]) -> tuple[Signature, ...]:
 
 def _check(module: str, row: Row) -> Signature:
     def ask(log: Log) -> Answer:
-        found = [seen for seen in log.seen if seen.signature == row.id]
-        if found and found[0].survived:
-            return Ok(f"in line {found[0].line:,}, but the run went on after it")
-        if not found:
+        first = next((seen for seen in log.seen if seen.signature == row.id), None)
+        if first is None:
             return _not_in(log.lines, len(log.files))
-        first = found[0]
+        if first.survived:
+            return Ok(f"in line {first.line:,}, but the run went on after it")
         raised = _fullest([one for one in log.raised if row.id in one.signatures])
         groups = {**dict.fromkeys(re.compile(row.pattern).groupindex, "?"), **first.groups}
-        details = {"line": first.text, "times": first.times, "rank": first.rank, "at": first.at}
-        evidence: Evidence = {name: value for name, value in details.items() if isinstance(value, str | int)}
         meaning = _meaning(row, groups, log, raised)
         if row.role == "wrapper" and row.kind == "nccl" and log.nccl_error:
             meaning = meaning._replace(title=f"{meaning.title.partition(';')[0]}: {log.nccl_error}")
+        node = only_node(log, first.ranks) if row.role == "root" and row.kind in _OF_NODES else None
+        remark = row.remark(first.text) if row.remark and not meaning.complete else ""
+        fixes = (_with_names(fix, first.text) for fix in without_cells(meaning.fixes))
         return Problem(
             meaning.title,
-            f"{meaning.why}{row.remark(first.text) if row.remark and not meaning.complete else ''}",
-            tuple(_with_names(fix, first.text) for fix in without_cells(meaning.fixes)),
-            evidence,
+            f"{meaning.why}{remark}{node.sentence if node else ''}",
+            (*fixes, *((node.fix(log),) if node else ())),
+            _evidence(first),
             tuple(f"rank {rank}" for rank in first.ranks),
             Place(first.file, first.line),
         )
@@ -134,6 +136,11 @@ def _check(module: str, row: Row) -> Signature:
         tags=row.tags,
         row=row,
     )
+
+
+def _evidence(first: SignatureMatch) -> Evidence:
+    details = {"line": first.text, "times": first.times, "rank": first.rank, "at": first.at}
+    return {name: value for name, value in details.items() if isinstance(value, str | int)}
 
 
 @lru_cache(16)

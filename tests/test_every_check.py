@@ -281,8 +281,9 @@ def test_no_module_hides_another_library() -> None:
 # What of mgpu a check may read: what a check and a fact are, and constants that the wizard goes by as well.
 ALLOWED_OF_MGPU = {
     "mgpu.planning.bandwidth", "mgpu.planning.measured", "mgpu.check", "mgpu.command_line", "mgpu.planning.memory",
-    "mgpu.hostlist", "mgpu.known_launchers", "mgpu.notebook_cells", "mgpu.planning.rehearsal",
-    "mgpu.planning.requirements", "mgpu.quantities", "mgpu.signature", "mgpu.snapshot", "mgpu.text",
+    "mgpu.hostlist", "mgpu.known_launchers", "mgpu.notebook_cells", "mgpu.one_node",
+    "mgpu.planning.rehearsal", "mgpu.planning.requirements", "mgpu.quantities", "mgpu.signature", "mgpu.snapshot",
+    "mgpu.text",
 }  # fmt: skip
 
 

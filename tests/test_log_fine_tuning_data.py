@@ -109,3 +109,27 @@ def test_no_run_shares_a_tensor_among_64_ranks(tmp_path: Path) -> None:
     shape = "RuntimeError: shape '[1, 4, 4, 16, 2, 2]' is invalid for input of size {}\n"
     assert "64 ranks" not in explained(tmp_path, shape.format(65536))[2]
     assert "a split over 8 ranks" in explained(tmp_path, shape.format(8192))[2]
+
+
+FETCH = ("torch/utils/data/_utils/fetch.py", "fetch", "data = [self.dataset[idx] for idx in possibly_batched_index]")
+
+
+@pytest.mark.parametrize(
+    ("error", "title", "words"),
+    [
+        ("ValueError: sequence_length=7311 is larger than self.max_length=6144",
+         "a sample has 7,311 tokens, more than data.max_length (6,144)", "data.truncation=right"),
+        ("NotImplementedError: sequence_length=301 is larger than max_length=256",
+         "larger than max_length=256", "data.filter_overlong_prompts=True"),
+        ("RuntimeError: Prompt length 1100 is longer than 1024.", "longer than 1024", "data.max_prompt_length=2048"),
+    ],
+)  # fmt: skip
+def test_lengths_that_verl_refuses_name_its_options(error: str, title: str, words: str, tmp_path: Path) -> None:
+    read_item = ("verl/utils/dataset/sft_dataset.py", "__getitem__", "raise ValueError(text)")
+    found = explained(tmp_path, frames(TRAIN, FETCH, read_item) + error)
+    assert found[0] == "log_prompts_too_long" and title in found[1] and words in found[2]
+
+
+def test_another_length_is_not_one_of_verl(tmp_path: Path) -> None:
+    error = "ValueError: sequence_length=5000 is larger than max_position_embeddings=4096"
+    assert explained(tmp_path, frames(TRAIN) + error)[0] != "log_prompts_too_long"

@@ -76,6 +76,41 @@ def test_old_messages_show_what_others_hold(allocated: str, reserved: str, title
     assert title in found and ("other processes" in found) == ("other processes" in title)
 
 
+_HIDDEN = (
+    "CUDA out of memory. Tried to allocate {tried}. GPU 5 has a total capacity of 44.42 GiB of which 12.88 MiB is "
+    "free. {owner} has {own} memory in use. Of the allocated memory {allocated} is allocated by PyTorch, and 10.00 "
+    "MiB is reserved by PyTorch but unallocated."
+)
+_THIS = "Including non-PyTorch memory, this process"
+
+
+@pytest.mark.parametrize(
+    ("tried", "owner", "own", "allocated", "hidden"),
+    [
+        ("32.00 MiB", _THIS, "21.30 GiB", "20.70 GiB", "23.1 of its 44.42 GiB are not this process's"),
+        ("96.00 MiB", "Process 3120", "30.10 GiB", "29.50 GiB", "14.3 of its 44.42 GiB are not this process's"),
+        ("32.00 MiB", _THIS, "40.90 GiB", "40.10 GiB", ""),  # 3.5 GiB: the driver, or little
+        ("30.00 GiB", _THIS, "21.30 GiB", "20.70 GiB", ""),  # would not fit on the whole GPU either
+        ("32.00 MiB", "Process 3120", "30.10 GiB", "9.50 GiB", ""),  # not this process by its size
+        ("32.00 MiB", _THIS, "2.30 GiB", "20.70 GiB", ""),  # not all of it is counted
+    ],
+)
+def test_memory_of_processes_that_are_not_listed_is_reported(
+    tried: str, owner: str, own: str, allocated: str, hidden: str, tmp_path: Path
+) -> None:
+    text = _HIDDEN.format(tried=tried, owner=owner, own=own, allocated=allocated)
+    frames = 'Traceback (most recent call last):\n  File "fit.py", line 7, in load\n    model.to(device)\n'
+    for log in (f"torch.OutOfMemoryError: {text}", f"{frames}torch.cuda.OutOfMemoryError: {text}"):
+        found = title_of(tmp_path, log)
+        assert hidden in found and ("not this process's" in found) == bool(hidden)
+
+
+def test_a_limit_is_not_blamed_on_processes_that_are_not_listed(tmp_path: Path) -> None:
+    text = _HIDDEN.format(tried="32.00 MiB", owner=_THIS, own="21.30 GiB", allocated="20.70 GiB")
+    limited = text.replace("Of the allocated", "21.00 GiB allowed; Of the allocated")
+    assert "limit that it set for itself" in title_of(tmp_path, f"torch.OutOfMemoryError: {limited}")
+
+
 def test_a_size_that_is_not_a_number_is_not_read() -> None:
     read = gpu.read_numbers("Tried to allocate ... GiB. Process 12 has 1.2.3 GiB memory in use. 4.5.6 GiB is reserved")
     assert read.tried is None and read.processes == ()

@@ -273,3 +273,32 @@ def test_an_argument_that_the_script_does_not_pass(
 ) -> None:
     _, found, words = explained(tmp_path, frames(*calls) + error)
     assert found.startswith(title) and command in words, (found, words)
+
+
+_PLAN = "XLA:TPU compile permanent error. Ran out of memory in memory space {}. Used {} of {} {}. Exceeded capacity.\n"
+
+
+@pytest.mark.parametrize(
+    ("calls", "error", "title", "words", "not_said"),
+    [
+        (((SCRIPT, "main", "if grad_norm > 5.0:"),), f"RuntimeError: {_PLAN.format('hbm', '41.20G', '15.75G', 'hbm')}",
+         "one compiled program needs 41.20G, and it has 15.75G", "torch_xla.sync()",
+         "PREALLOCATE"),
+        (((SCRIPT, "main", "print(loss.item())"), ("torch_xla/core/xla_model.py", "mark_step", "torch_xla.sync(wait)")),
+         f"RuntimeError: Bad StatusOr access: RESOURCE_EXHAUSTED: {_PLAN.format('hbm', '20.1G', '15.75G', 'hbm')}",
+         "needs 20.1G", "compiles all since", "PREALLOCATE"),
+        (((SCRIPT, "main", "state = train_step(state, batch)"),),
+         f"jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: {_PLAN.format('hbm', '21.9G', '7.48G', 'hbm')}",
+         "needs 21.9G", "micro-batch", "torch_xla"),
+        (((SCRIPT, "main", "out = model(x)"),), f"RuntimeError: {_PLAN.format('vmem', '32.42M', '16.00M', 'vmem')}",
+         "one operation needs 32.42M of a core's own memory (vmem)", "smaller blocks", "micro-batch"),
+        (((SCRIPT, "main", "out = f(x)"),), "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory "
+         "while trying to allocate 5368709120 bytes.\n", "memory is full (reported by XLA)", "PREALLOCATE", "sync"),
+    ],
+)  # fmt: skip
+def test_what_xla_planned_decides(
+    calls: tuple[tuple[str, str, str], ...], error: str, title: str, words: str, not_said: str, tmp_path: Path
+) -> None:
+    found = explained(tmp_path, frames(*calls) + error)
+    assert found[0] == "log_xla_memory_full" and title in found[1]
+    assert words in found[2] and not_said not in found[2]

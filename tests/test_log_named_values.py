@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_log_callers import MODULE, frames
+from .test_log_callers import MODULE, SCRIPT, frames
 from .test_log_frames_decide import LINEAR
 from .test_log_meanings import explained
 
@@ -227,3 +227,27 @@ def test_a_large_tensor_of_the_models_own_code(
     assert title in found, found
     assert words in rest
     assert title != LARGE or "logits" not in found + rest
+
+
+_UNUSED = (
+    "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This error "
+    "indicates that your module has parameters that were not used in producing loss.\n{}\n In addition, you can set "
+    "the environment variable TORCH_DISTRIBUTED_DEBUG to either INFO or DETAIL to print out information\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("listed", "title", "words"),
+    [
+        ("Parameter indices which did not receive grad for rank 1: 4 5 6 11", ": 4 parameters (positions 4 to 6, 11)",
+         "[4:7])"),
+        ("Parameter indices which did not receive grad for rank 0: 2 4 6 8 ...",
+         ": at least 4 parameters (positions 2, 4, 6, ...)", "[2:3])"),
+        ("Parameters which did not receive grad for rank 3: head.proj.bias, head.proj.weight, scale",
+         ": those of head.proj, scale", "Rank 3 reports it"),
+        ("", "and DDP waits for them", "find_unused_parameters=True"),
+    ],
+)  # fmt: skip
+def test_parameters_without_a_gradient_are_named(listed: str, title: str, words: str, tmp_path: Path) -> None:
+    found = explained(tmp_path, frames((SCRIPT, "main", "out = model(x)")) + _UNUSED.format(listed))
+    assert found[0] == "log_parameters_unused" and found[1].endswith(title) and words in found[2]

@@ -64,3 +64,37 @@ def test_before_the_first_exception_of_a_chain(tmp_path: Path) -> None:
     first = traceback("KeyError: 'x'", SCRIPT, raised=True)
     both = f"{first}\nDuring handling of the above exception, another exception occurred:\n\n{FAILED}"
     assert SAID in explained(tmp_path, f"sample 3 is missing its label\n{both}")[2]
+
+
+END = "\n"
+LATE = "RuntimeError: Server http://10.1.2.3:9000/health failed to start in 900s"
+_POLLS = "worker 10.1.2.7:9100 is not ready yet\nWaiting for 1 more workers ...\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "error", "waited"),
+    [
+        (_POLLS * 9, LATE, "worker 10.1.2.7:9100 is not ready yet"),
+        ("[rank0]: " + _POLLS.replace("\nW", "\n[rank0]: W") * 5, f"[rank0]: {LATE}", "worker 10.1.2.7:9100 is not"),
+        ("Still waiting for the scheduler at tcp://n1:8786\n" * 4,
+         "TimeoutError: Server failed to start within the timeout period.", "waiting for the scheduler at tcp://n1"),
+    ],
+)  # fmt: skip
+def test_what_a_program_waited_for_is_its_repeated_line(before: str, error: str, waited: str, tmp_path: Path) -> None:
+    prefix = "[rank0]: " * error.startswith("[")
+    failed = traceback(error.removeprefix(prefix), SCRIPT, prefix=prefix, raised=True)
+    found = explained(tmp_path, f"{before}giving up\n{failed}")
+    assert found[0] == "log_server_not_up_in_time" and waited in found[2]
+    retries = traceback("Exception: too many attempts", SCRIPT, prefix=prefix, raised=True)
+    between = ("", "During handling of the above exception, another exception occurred:", "")
+    chained = f"{failed}{''.join(f'{prefix}{line}{END}' for line in between)}{retries}"
+    found = explained(tmp_path, before + chained)
+    assert found[0] == "log_server_not_up_in_time" and waited in found[2]
+
+
+def test_a_line_that_came_once_or_an_exception_about_something_else_is_not_about_a_wait(tmp_path: Path) -> None:
+    ready = "worker is ready\n" * 30
+    once = explained(tmp_path, f"{_POLLS}{ready}{traceback(LATE, SCRIPT, raised=True)}")
+    assert once[0] == "log_server_not_up_in_time" and "is not ready yet" not in once[2]
+    other = explained(tmp_path, f"{_POLLS * 9}{ready}{FAILED}")
+    assert "is not ready yet" not in other[2]

@@ -248,3 +248,46 @@ def test_where_a_run_was_interrupted(
 def test_a_launcher_that_was_interrupted_shows_no_line_of_the_script(tmp_path: Path) -> None:
     launcher = frames(("torch/distributed/run.py", "main", "run(args)")) + "KeyboardInterrupt\n"
     assert "The script was" not in explained(tmp_path, launcher)[2]
+
+
+_MAP = "Tokenizing (num_proc=8):  {percent}%|##   | {at}/90000 [{times}, 41.20 examples/s]"
+_SIGINT = "W0301 09:10:11.120000 77 site-packages/torch/distributed/elastic/agent/server/api.py:704] Received {}\n"
+_CLOSES = "W0301 09:10:11.130000 77 x/elastic/multiprocessing/api.py:897] Sending process 91 closing signal SIGINT\n"
+_CTRL_C = 'Traceback (most recent call last):\n  File "/w/fit.py", line 7, in <module>\n    main()\nKeyboardInterrupt\n'
+_BY_TORCHRUN = _SIGINT.format("Signals.SIGINT death signal, shutting down workers") + _CLOSES
+_MAPPED = "\n".join(_MAP.format(percent=n, at=900 * n, times=f"00:{n}<1:10:00") for n in range(10, 30))
+_WORKERS = "".join(f"Process ForkPoolWorker-{n}:\n" for n in range(90))
+_STEPS = "".join(f" {n}%|#   | {n}/400 [00:{n}<09:00, 2.00s/it]\n" for n in range(10, 30))
+_AT_ZERO = "  0%|          | 0/400 [00:00<?, ?it/s]\n"
+_CAPTURED = "".join(
+    f"(EngineCore_DP0 pid=9) Capturing CUDA graphs (mixed prefill-decode): {n}%|# | {n}/100 [00:01<00:01, 9.1it/s]\n"
+    for n in (0, 50, 100)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        (f"{_MAPPED}{_BY_TORCHRUN}", "its data was prepared: 26,1"),  # the last bar has the signal in its line
+        (f"{_MAPPED}\n{_WORKERS}{_CTRL_C}", "its data was prepared: 26,1"),
+        (f"{_AT_ZERO}{_CAPTURED}engine ready\n{_CTRL_C}", "it waited for its first step (0 of 400)"),
+        (f"{_MAPPED}\n{_AT_ZERO}{_BY_TORCHRUN}", "it waited for its first step (0 of 400)"),
+    ],
+)
+def test_what_a_run_did_when_it_was_stopped_before_it_trained(text: str, title: str, tmp_path: Path) -> None:
+    found = explained(tmp_path, text)
+    assert found[0] == "log_interrupted_early" and title in found[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{_MAPPED}\n{_STEPS}{_CTRL_C}",
+        f"{_MAPPED}\n{_AT_ZERO}{{'loss': 1.31, 'epoch': 0.1}}\n{_CTRL_C}",
+        f"{_STEPS}Evaluating:   0%|    | 0/12 [00:00<?, ?it/s]\n{_BY_TORCHRUN}",
+        f"{_CAPTURED}{_CTRL_C}",
+        f"{_STEPS}{_MAPPED.replace('Tokenizing', 'Sampling')}".replace("examples/s", "it/s") + f"\n{_CTRL_C}",
+    ],
+)
+def test_a_run_that_trained_was_only_interrupted(text: str, tmp_path: Path) -> None:
+    assert explained(tmp_path, text)[0] == "log_interrupted"

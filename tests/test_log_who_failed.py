@@ -57,3 +57,42 @@ def test_all_ranks_of_a_node_are_all(ranks: tuple[int, ...], tmp_path: Path) -> 
     _, title, why = explained(tmp_path, _of_ranks(*ranks))
     assert f"on all {len(ranks)} ranks" in title
     assert "All ranks raised it" in why
+
+
+_RANKS_OF = {"gpu-a": (0, 1), "gpu-b": (2, 3), "gpu-c": (4, 5)}
+_PLUGIN = "Last error:\n[rank{rank}]: Failed to initialize any NET plugin\n"
+_LIBRARY = "ImportError: libcudnn.so.9: cannot open shared object file: No such file or directory\n"
+
+
+def _of_nodes(message: str, reporting: tuple[int, ...], exits: dict[str, str]) -> str:
+    """A log of three nodes: these ranks report the message, and srun how each node's tasks ended."""
+    said = "".join(f"[rank{rank}]: {message.format(rank=rank)}" for rank in reporting)
+    ends = (f"srun: error: {host}: tasks {low}-{high}: {exits[host]}\n" for host, (low, high) in _RANKS_OF.items())
+    return said + "".join(ends)
+
+
+_EXITED, _KILLED = "Exited with exit code 1", "Killed"
+_ONE_FAILED = {"gpu-a": _KILLED, "gpu-b": _EXITED, "gpu-c": _KILLED}
+
+
+@pytest.mark.parametrize("message", [_PLUGIN, _LIBRARY])
+def test_a_failure_of_one_node_is_reported_as_that(message: str, tmp_path: Path) -> None:
+    _, _, words = explained(tmp_path, _of_nodes(message, (2, 3), _ONE_FAILED))
+    assert "All 2 ranks on gpu-b report it, and none on the 2 other nodes" in words
+    assert "sbatch --exclude=gpu-b job.sh" in words
+
+
+@pytest.mark.parametrize(
+    ("message", "reporting", "exits"),
+    [
+        (_PLUGIN, (2, 3, 4), _ONE_FAILED),  # another node, too
+        (_PLUGIN, (2,), _ONE_FAILED),  # a rank beside it on the same node does not
+        (_PLUGIN, (2, 3), dict.fromkeys(_RANKS_OF, _EXITED)),  # the others ended by themselves
+        ("KeyError: 'tokens'\n", (2, 3), _ONE_FAILED),  # the script's own
+    ],
+)
+def test_other_failures_are_not_blamed_on_one_node(
+    message: str, reporting: tuple[int, ...], exits: dict[str, str], tmp_path: Path
+) -> None:
+    _, title, words = explained(tmp_path, _of_nodes(message, reporting, exits))
+    assert "ranks on gpu" not in words and "--exclude" not in words and "on one of the nodes" not in title

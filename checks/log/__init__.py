@@ -85,7 +85,8 @@ ORDER: tuple[str, ...] = (
     "noise", "circumstances", "job_facts", "versions_shown", "scheduler", "job_start", "conda_setup", "slurm_steps",
     "around_the_job", "error_files", "kubernetes", "containers", "container_setup", "ends", "host_memory", "xids",
     "started_twice", "gpu_memory", "cuda", "cuda_calls", "amd", "ascend", "windows", "gpu_code", "inference",
-    "inference_setup", "ray_cluster", "rollouts", "ray_setup", "reinforcement", "verl_settings", "lightning",
+    "inference_setup", "late_servers", "ray_cluster", "rollouts", "ray_setup", "reinforcement", "verl_settings",
+    "lightning",
     "more_trainers", "config_files", "versions", "models", "pretrained", "adapters", "diffusion_models", "vision",
     "rendering", "graphs_and_sound", "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling",
     "kernels", "building", "generated_code", "hub", "data", "batches", "system_parts", "paths", "dataset_library",
@@ -94,8 +95,8 @@ ORDER: tuple[str, ...] = (
     "lightning_runs", "zero", "deepspeed_runs", "deepspeed_checks", "megatron_runs", "megatron_setup", "optimizing",
     "recomputation", "precision", "tensors", "indexing", "autograd", "saved_files", "collectives", "nccl",
     "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings",
-    "waiting", "stalled", "diverged", "lone_work", "still_working", "stood_still", "after_end", "printed_stacks",
-    "not_finite", "own_message", "cut_tracebacks", "commands", "shell_scripts", "dataset_columns", "other_programs",
-    "own_code", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
+    "waiting", "stalled", "diverged", "lone_work", "still_working", "stood_still", "stopped_early", "after_end",
+    "printed_stacks", "not_finite", "own_message", "cut_tracebacks", "commands", "shell_scripts", "dataset_columns",
+    "other_programs", "own_code", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
 )
 # fmt: on

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from mgpu.one_node import only_node
 from mgpu.signature import Applies
 from mgpu.snapshot import Log, SignatureMatch, UncaughtException
 
@@ -191,6 +192,15 @@ def raised_alone(log: Log, raised: UncaughtException | None) -> bool:
     if raised is None or raised.times > 1 or raised.ranks:
         return False
     return not log.fallen and not any(one.of_launcher for one in log.raised)
+
+
+def on_one_node(signature: str) -> Applies:
+    """All ranks of one node printed the lines of this row, and those of the other nodes were killed without it."""
+
+    def applies(log: Log, raised: UncaughtException | None) -> bool:
+        return any(only_node(log, one.ranks) for one in log.seen if one.signature == signature)
+
+    return applies
 
 
 def waits(log: Log) -> list[SignatureMatch]:

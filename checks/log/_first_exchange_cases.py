@@ -5,10 +5,21 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import every, line_of, never, reported, shown
+from ._circumstances import every, line_of, never, on_one_node, reported, shown
 
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 # fmt: off
+PLUGIN_OF_ONE_NODE = Case(
+    on_one_node("log_network_named_not_there"),
+    "NCCL cannot find the network that it was configured to use on one of the nodes",
+    "NCCL_NET or NCCL_NET_PLUGIN names the network (in the job, a module or the container), and NCCL does not use "
+    "another one then. The setting is probably the same on all nodes.",
+    Fix("Compare the network adapters and the plugin's library on that node with those of another one.",
+        ("ls /sys/class/infiniband /sys/class/cxi /sys/class/net", "env | grep -E '^(NCCL|FI)_'",
+         "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET mgpu launch train.py")),
+    "".join(f"[rank{rank}]: Last error:\n[rank{rank}]: Failed to initialize any NET plugin\n" for rank in (2, 3)) +
+    "srun: error: n7: tasks 2-3: Exited with exit code 1\nsrun: error: n6: tasks 0-1: Killed\n",
+    "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-net")
 FIRST_COLLECTIVE = Case(
     every(line_of("log_collective_timed_out", r"\((?:SeqNum=1, ).*Numel(?:In|Out)=\d{1,2}[,)]|\(SeqNum=1, (?!.*Numel)"),
           line_of("log_collective_timed_out", r"^(?!.*PG (?:ID )?[1-9])")),

@@ -130,20 +130,77 @@ def _far_apart(others: tuple[Process, ...]) -> bool:
 
 
 def held_unseen(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Explain memory that neither torch of this process has nor is free: torch before 2.1 does not name its owner."""
+    """Explain memory that this process does not have and that is not free either, if no other process is named.
+
+    torch before 2.1 names none. Later ones name those that NVML lists, which does not list what runs in another
+    container or belongs to another namespace.
+    """
     read = read_numbers(groups["numbers"])
-    if read.reserved is None or read.total is None or read.free is None or read.processes:
+    if read.total is None or read.free is None:
         return None
-    held = read.total - read.free - read.reserved
-    if held < max(_MINOR_SHARE * read.total, _OF_ITS_OWN) or held < read.reserved:
+    own, reserved = _alone_listed(read), read.reserved
+    if own is not None:
+        rest = read.total - read.free - own
+        large = rest >= max(_MINOR_SHARE * read.total, _OF_ITS_OWN)
+        return _held_out_of_sight(rest, own, read.total) if large and _would_fit(read, rest) else None
+    if reserved is None or read.processes:
+        return None
+    held = read.total - read.free - reserved
+    if held < max(_MINOR_SHARE * read.total, _OF_ITS_OWN) or held < reserved:
         return None
     return Meaning(
         f"a GPU's memory is full, and probably other processes hold {held:.1f} of its {read.total:.2f} GiB: torch has "
-        f"reserved only {read.reserved:.2f} GiB in this one",
+        f"reserved only {reserved:.2f} GiB in this one",
         "It is another program (an inference server, a notebook, another user's run), an orphaned rank of an earlier "
         "run, or a second rank of this run on the same GPU. A part can be this process's own, if another library than "
         "torch uses the GPU in it (TensorFlow, JAX). A smaller batch does not help.",
         (APART, OTHERS, OWN_GPU),
+    )
+
+
+def _alone_listed(read: Numbers) -> float | None:
+    """Return what this process holds by NVML, CUDA's own memory included; None if that is not certain.
+
+    In a container, the only process that is listed can be this one under the host's pid: it holds at least what torch
+    has reserved in it, and little more.
+    """
+    reserved = (read.allocated or 0.0) + (read.unallocated or 0.0)
+    if read.own is not None and not read.processes:
+        return read.own if read.own >= reserved else None
+    if read.own is None and read.allocated is not None and len(read.processes) == 1:
+        (one,) = read.processes
+        return one.held if 0.0 <= one.held - reserved < _OF_ITS_OWN else None
+    return None
+
+
+def _would_fit(read: Numbers, rest: float) -> bool:
+    """Whether the request needed `rest`: no limit, fragments or size beyond the whole GPU explain its failure."""
+    tried, free = read.tried or 0.0, read.free or 0.0
+    return read.allowed is None and tried <= rest + free and free <= 1.5 * tried + 1.0
+
+
+def _held_out_of_sight(rest: float, own: float, total: float) -> Meaning:
+    """Explain `rest`, which is in use beside what this process holds, of a process that NVML does not list."""
+    filled = rest >= _MOST_OF_GPU * total
+    return Meaning(
+        f"a GPU's memory is full, and {rest:.1f} of its {total:.2f} GiB are not this process's, which uses "
+        f"{own:.2f} GiB",
+        "Another process holds them that is not visible from here: in another container or on the host, such as an "
+        "inference server, another user's run, or an earlier run that has not exited yet. "
+        + (
+            "This run cannot fit beside it: a smaller batch does not help."
+            if filled
+            else "What it holds is missing here: the same run can fit on a GPU that is free."
+        ),
+        (
+            Fix(
+                "Compare the GPUs before the start, on the host: nvidia-smi in a container shows the memory in use, "
+                "and not the processes of others. Wait for the other process, or stop it.",
+                ("nvidia-smi --query-gpu=index,memory.used,memory.total --format=csv", "nvidia-smi"),
+            ),
+            *(() if filled else (SMALLER,)),
+            Fix("Keep the run off the GPUs that are in use.", ("export CUDA_VISIBLE_DEVICES=1,2,3",)),
+        ),
     )
 
 

@@ -88,6 +88,30 @@ def explain_image_tokens(groups: Mapping[str, str], raised: UncaughtException | 
     return _none(counted(wanted, "image" if found.re is _NONE_FOR else "image feature"))
 
 
+def _of_training(length: int, limit: int, fitting: int) -> Meaning:
+    """Explain a sample of verl's SFT datasets, which count prompt and answer, or all turns, together."""
+    return Meaning(
+        f"a sample has {length:,} tokens, more than data.max_length ({limit:,})",
+        "The SFT dataset of verl stops at the first sample that is longer (data.truncation is error, its default), "
+        "which can be far into the first epoch. It counts the whole conversation, with the chat template.",
+        (
+            Fix(
+                "Allow longer samples, if the model's positions and the GPU's memory do. This one needs "
+                f"{fitting:,}; others can be longer.",
+                (f"data.max_length={fitting}",),
+            ),
+            Fix(
+                "Or cut them: right loses the end (the last answer), left the beginning (the system prompt).",
+                ("data.truncation=right",),
+            ),
+            Fix(
+                "Or remove them from the file: count the tokens of each sample with the tokenizer.",
+                ("len(tokenizer.apply_chat_template(messages, tokenize=True))",),
+            ),
+        ),
+    )
+
+
 def explain_length(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Name a limit that the sample in the message fits in, as the program that printed it calls the limit."""
     numbers = [int(number) for number in re.findall(r"\d+", groups["what"])]
@@ -95,6 +119,8 @@ def explain_length(groups: Mapping[str, str], raised: UncaughtException | None) 
         return None
     length, limit = numbers
     fitting = -(-(length + 1) // _STEP) * _STEP
+    if "self.max_length" in groups["what"]:
+        return _of_training(length, limit, fitting)
     of_engine = "maximum model length" in groups["what"]
     of_verl = not of_engine or bool(raised and "verl" in raised.packages)
     drop = (

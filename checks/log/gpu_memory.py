@@ -14,6 +14,7 @@ from ._gpu_memory_by_driver import DRIVER
 from ._gpu_memory_in_steps import IN_STEPS
 from ._gpu_memory_of_others import OTHERS, OWN_GPU, SHARD, SMALLER, held_beside, held_unseen, is_alone, taken
 from ._gpu_memory_of_trainers import OF_TRAINERS
+from ._xla_memory import XLA_PREALLOCATED, XLA_SMALLER, explain_plan
 from .inference import SHARE
 
 _ALLOCATOR = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
@@ -211,8 +212,9 @@ _TENSORFLOW_ON_HOST = Case(
     _TENSORFLOW)
 ROWS = (
     Row("log_xla_memory_full", "root", "cuda",
-        r"Ran out of memory in memory space \w+|RESOURCE_EXHAUSTED: .{0,80}?(?:[Oo]ut of memory|"
-        r"[Ff]ailed to allocate)",
+        r"(?P<what>Ran out of memory in memory space \w+(?:\. Used [\d.]+[KMGT] of [\d.]+[KMGT])?|"
+        r"RESOURCE_EXHAUSTED: (?!.{0,80}Ran out of memory in memory space).{0,80}?"
+        r"(?:[Oo]ut of memory|[Ff]ailed to allocate))",
         ("RuntimeError: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 100.38G of 31.75G "
          "hbm. Exceeded hbm capacity by 68.63G.",
          "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 10737418240 "
@@ -220,10 +222,8 @@ ROWS = (
         "the accelerator's memory is full (reported by XLA)",
         "XLA plans the memory of a whole compiled step: weights, gradients, optimizer states and activations of one "
         "rank do not fit. JAX also reserves 75 % of a GPU when it starts, which other processes then lack.",
-        (Fix("Use a smaller micro-batch, shorter sequences or recomputation, or shard the model over more devices."),
-         Fix("With JAX on a shared GPU: let it take memory as needed.",
-             ("export XLA_PYTHON_CLIENT_PREALLOCATE=false", "nvidia-smi"))),
-        "https://docs.jax.dev/en/latest/gpu_memory_allocation.html"),
+        (XLA_SMALLER, XLA_PREALLOCATED), "https://docs.jax.dev/en/latest/gpu_memory_allocation.html",
+        explain=explain_plan),
     Row("log_gpu_memory_taken", "root", "cuda",
         # In a container NVML reports the host's pids, so torch lists its own process as another one: only a second one
         # is really another process (c10/cuda/CUDACachingAllocator.cpp, reportProcessMemoryInfo).

@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from ._first_exchange_cases import ENGINE_SHARES_GPU, ONE_GPU_FOR_ALL, SEGMENT_REFUSED
+from ._first_exchange_cases import ENGINE_SHARES_GPU, ONE_GPU_FOR_ALL, PLUGIN_OF_ONE_NODE, SEGMENT_REFUSED
 from ._start_cases import CONTAINER_NETWORKS, LINK_LOCAL
 from .reinforcement import SEPARATE_GPUS, explain_shared_gpu
 
@@ -251,7 +251,8 @@ ROWS = (
         "NCCL_NET or NCCL_NET_PLUGIN names one whose library or adapter does not exist.",
         Fix("Let NCCL choose.",
             ("unset NCCL_NET NCCL_NET_PLUGIN",
-             "mgpu doctor --only nccl_plugin_not_loadable,infiniband,verbs_library_missing")), _ENV),
+             "mgpu doctor --only nccl_plugin_not_loadable,infiniband,verbs_library_missing")), _ENV,
+        cases=(PLUGIN_OF_ONE_NODE,)),
     Row("log_nccl_setting_refused", "root", "nccl",
         r"NCCL WARN (?P<words>(?:Invalid (?!rank |device |argument |client |regBuf|GIN |PCI )|"
         r"Error : no algorithm|No algorithm/protocol available|NCCL_[A-Z0-9_]+).+)",

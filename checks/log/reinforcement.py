@@ -234,11 +234,12 @@ ROWS = (
     Row("log_prompts_too_long", "root", "script",
         r"(?P<what>Prompt length \d+ is longer than \d+|"
         r"[Pp]rompt \(length \d+\) is longer than the maximum model length of \d+|"
-        r"sequence_length=\d+ is larger than max_length=\d+)",
+        r"sequence_length=\d+ is larger than (?:self\.)?max_length=\d+)",
         ("RuntimeError: Prompt length 1311 is longer than 1024.",
          "ValueError: The decoder prompt (length 16476) is longer than the maximum model length of 16384. Make sure "
          "that `max_model_len` is no smaller than the number of text tokens plus multimodal tokens.",
-         "NotImplementedError: sequence_length=3011 is larger than max_length=2048"),
+         "NotImplementedError: sequence_length=3011 is larger than max_length=2048",
+         "ValueError: sequence_length=9120 is larger than self.max_length=8192"),
         "a sample is longer than the configured maximum: {what}",
         "One sample of the dataset has more tokens. Images add hundreds to thousands of tokens each.",
         Fix("Drop or truncate long prompts, or raise the limit.",

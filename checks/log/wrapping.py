@@ -8,6 +8,7 @@ from mgpu.signature import Case, Row, signatures
 from . import _device_cases, _plain_torch_cases, _recomputed_dtypes
 from ._circumstances import every, line_of, never, passed, said
 from ._in_place_cases import CHANGED_IN_PLACE
+from ._unused_parameters import FIX, TITLE, WHY, explain_unused
 
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
@@ -46,13 +47,7 @@ ROWS = (
          "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the loss "
          "returned by training_step.", "Parameter indices which did not receive grad for rank 0: 12 13 14",
          "Parameters which did not receive grad for rank 14: final_block.bias, norm_mid.weight"),
-        "the model has parameters that get no gradient in a step, and DDP waits for them",
-        "A layer is not used for this input, or the loss ignores an output.",
-        (Fix("Freeze or remove the unused parameters, or let DDP search for them.",
-             ("DistributedDataParallel(model, find_unused_parameters=True)",
-              "DistributedDataParallelKwargs(find_unused_parameters=True)  # with accelerate",
-              "TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py")),),
-        "https://github.com/pytorch/pytorch/issues/43259"),
+        TITLE, WHY, FIX, "https://github.com/pytorch/pytorch/issues/43259", explain=explain_unused),
     Row("log_ddp_forward_bypassed", "root", "script",
         r"(?:expect_autograd_hooks_|autograd_hooks_expected_|require_finalize_) INTERNAL ASSERT FAILED",
         ('RuntimeError: expect_autograd_hooks_ INTERNAL ASSERT FAILED at "/pytorch/torch/csrc/distributed/c10d/'

@@ -270,6 +270,7 @@ class Log:
     silent_after_s: float | None = None
     lone_work: LoneWork | None = None
     last_step: LastStep | None = None  # before the first timeout
+    stopped_at: LastStep | None = None  # before a user stopped the run: of its data, or its first step; None: later
     pause: Pause | None = None  # before the first lost connection, if it is near the end of its only file
     silence: Pause | None = None  # before the job's time limit: after the last line of the program
     reached: LastStep | None = None  # before the first uncaught exception, or the end, if it is near that of the file

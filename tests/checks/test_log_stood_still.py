@@ -14,6 +14,7 @@ WAIT = SignatureMatch("log_collective_timed_out", "[Rank 1] Watchdog caught ..."
 LOST = SignatureMatch("log_peer_gone", "Connection reset by peer", "run.log", 50)
 DIED = SignatureMatch("log_ray_worker_died", "A worker died", "run.log", 49)
 STUCK = SignatureMatch("log_watchdog_stuck", "watchdog got stuck for 480 seconds", "run.log", 40, ranks=(5, 7))
+STOP = SignatureMatch("log_interrupted", "KeyboardInterrupt", "run.log", 50)
 LIMIT = SignatureMatch("log_slurm_time_up", "CANCELLED DUE TO TIME LIMIT", "job.log", 9)
 PAUSE = Pause("step 5", 40, 7300.0, 123.0)
 
@@ -29,7 +30,19 @@ def bar(text: str, at: float, *seen: SignatureMatch, sequence: int = 80) -> Any:
     return log(seen=seen, stalled=stalls(600.1, sequence=sequence), last_step=step)
 
 
+def bar_before_stop(text: str, at: float, of: float, *seen: SignatureMatch) -> Any:
+    return log(seen=seen, stopped_at=LastStep(text, "run.log", 40, at, of))
+
+
+MAP = "Map:  12%|#    | 1200/10000 [05:00<36:40, 4.00 examples/s]"
 CASES = (
+    fails("log_interrupted_early", "1,200 of 10,000 examples after 05:00", "save_to_disk",
+        log=bar_before_stop(MAP, 1200, 10000, STOP)),
+    fails("log_interrupted_early", "it waited for its first step (0 of 90)", "py-spy",
+        log=bar_before_stop("  0%|    | 0/90 [00:00<?, ?it/s]", 0, 90, STOP)),
+    well("log_interrupted_early", "no stop", log=bar_before_stop(MAP, 1200, 10000)),
+    well("log_interrupted_early", "no stop", log=bar_before_stop(MAP, 1200, 10000, replace(STOP, survived=True))),
+    well("log_interrupted_early", "no stop", log=log(seen=(STOP,))),
     fails("log_processes_stood_still", "for about 1 h", "dmesg", log=log(seen=(WAIT,), stalled=stalls(4200, 4210))),
     well("log_processes_stood_still", "reported late", log=log(seen=(WAIT,), stalled=stalls(4200))),
     well("log_processes_stood_still", "reported late", log=log(seen=(WAIT,), stalled=stalls(4200, 9000))),

@@ -31,6 +31,8 @@ class Gathered:
     nccl: dict[bool, str] = field(default_factory=dict)  # NCCL's first error: True: after "Last error:", False: WARN
     work: list[lone_work.Candidate] = field(default_factory=list)
     last_step: LastStep | None = None  # before the first of these timeouts
+    stopped_at: LastStep | None = None  # before a user stopped the run
+    stopped: bool = False
     waited_s: float | None = None  # timeout of the first rank that waited without success
     shows: dict[str, Circumstance] = field(default_factory=dict)
     stacks: list[PrintedStack] = field(default_factory=list)
@@ -52,6 +54,7 @@ class Gathered:
             nccl_error=self.nccl.get(True, self.nccl.get(False)),
             lone_work=lone_work.choose(self.work, self.stalled, self.waited_s),
             last_step=self.last_step,
+            stopped_at=self.stopped_at,
             shows=tuple(self.shows.values()),
             stacks=tuple(self.stacks),
             silent_after_s=stalls.silent_after(self.stalled.values(), self.silences),

@@ -24,6 +24,7 @@ from mgpu.readers.log import (
     printed_after,
     several_runs,
     stalls,
+    stopped_work,
     survival,
 )
 from mgpu.readers.log.course import Course
@@ -186,8 +187,7 @@ class _File:
                 break
             lines = lines or plain.lines(piece)
             number = self.lines + numbers.line_number(place)
-            if not self._timed_out and lone_work.TIMED_OUT.search(lines[place]):
-                self._time_out(lines, place, numbers)
+            self._look_before(lines, place, numbers)
             self.tracebacks.above = lines[place - 1] if place else b""
             self._line(lines[place], shapes[place], number)
             place += 1
@@ -241,14 +241,29 @@ class _File:
             self._boring, self._boring_bytes = set(), 0
         self._boring |= boring
 
+    def _look_before(self, lines: Sequence[bytes], place: int, numbers: LineNumbers) -> None:
+        """Look at what precedes the first line about a timeout, and the first about a user's stop."""
+        if not self._timed_out and lone_work.TIMED_OUT.search(lines[place]):
+            self._time_out(lines, place, numbers)
+        if not self.found.stopped and stopped_work.STOPPED.search(lines[place]):
+            self.found.stopped = True
+            before = self._lines_before(lines, place + 1, numbers, stopped_work.LINES)
+            self.found.stopped_at = stopped_work.find([*self._tail_lines(), *before], self.name)
+
     def _time_out(self, lines: Sequence[bytes], place: int, numbers: LineNumbers) -> None:
         """Process the first line in which a rank reports that it waited without success."""
         self._timed_out = True
         self.found.waited_s = self.found.waited_s or lone_work.limit_of(lines[place])
-        before = range(max(0, place - lone_work.LINES), place)
         same = lone_work.before_message(lines[place])  # a bar that the message follows without a line break
-        numbered = [(self.lines + numbers.line_number(one), lines[one]) for one in before]
-        self._look_for_work([*numbered, *([(self.lines + numbers.line_number(place), same)] if same else [])])
+        before = self._lines_before(lines, place, numbers, lone_work.LINES)
+        self._look_for_work([*before, *([(self.lines + numbers.line_number(place), same)] if same else [])])
+
+    def _lines_before(
+        self, lines: Sequence[bytes], place: int, numbers: LineNumbers, most: int
+    ) -> list[tuple[int, bytes]]:
+        """Return the numbered lines of this piece before one."""
+        before = range(max(0, place - most), place)
+        return [(self.lines + numbers.line_number(one), lines[one]) for one in before]
 
     def _look_for_work(self, lines: Sequence[tuple[int, bytes]]) -> None:
         """Look for a rank's work and for the last step, in these numbered lines and in those of the piece before."""

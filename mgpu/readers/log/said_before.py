@@ -7,6 +7,7 @@ the log is read.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from mgpu.readers.log.course import is_handled
@@ -39,23 +40,52 @@ _OTHERS = re.compile(
     r"\b(?:loss|acc(?:uracy)?|lr|error(?: rate)?)\s*[=:]?\s*-?\d|^(?:raise|return|assert|with|if|for|def)\b.*[:)]$",
     re.I,
 )
+# An exception of a program that waited, and what such a program prints each time it looks.
+_WAITED = re.compile(
+    r"timeout|timed? ?out|\bin time\b|(?:start|ready|become|come|connect|reach|respond)\w* (?:up )?"
+    r"(?:in|within|after|for) \d|maximum number of (?:retries|attempts)|"
+    r"\b(?:retries|attempts)\b.*\b(?:exceeded|exhausted)|\bwait(?:ed|ing)?\b",
+    re.I,
+)
+_NOT_YET = re.compile(
+    r"\b(?:not|isn't|aren't)\b(?: \w+)? (?:ready|up|running|available|reachable|healthy|responding|alive|started|"
+    r"connected|found|there)\b|\bnot yet\b|\b(?:still|retrying|waiting)\b.*\b(?:for|on|to)\b",
+    re.I,
+)
+_WAIT_LINES, _TIMES = 80, 3
 _WORDS = re.compile(r"[A-Za-z]{2,}")
 _FEWEST_WORDS = 3
 
 
-def find(lines: Sequence[str], last: int, rank: int | None, is_noise: Callable[[str], bool]) -> str | None:
+def find(
+    lines: Sequence[str], last: int, rank: int | None, is_noise: Callable[[str], bool], first: str | None = None
+) -> str | None:
     """Return the latest such line of the same rank.
 
     `lines`: of the end of the log. `last`: the place of the exception among them. `is_noise`: whether a text is known
-    as no problem.
+    as no problem. `first`: the first exception of its chain.
     """
     head = first_head(lines, last)
     if head is None:
         return None
+    if _WAITED.search(f"{lines[last]}\n{first}") and (waited := _waited_for(lines[:head], rank)):
+        return shown_text(waited)
     said = [one for raw in reversed(lines[max(0, head - 5 * _LINES) : head]) if (one := parse_line(raw)).text.strip()]
     texts = [one.text.rstrip() for one in said[:_LINES] if one.rank is None or rank is None or one.rank == rank]
     found = next((text.strip() for text in texts if _is_problem(text) and not is_noise(text.strip())), None)
     return shown_text(found) if found else None
+
+
+def _waited_for(before: Sequence[str], rank: int | None) -> str | None:
+    """Return what the program printed several times at last while it waited; None if nothing of that kind.
+
+    A line that names what is not ready comes before one that only says that the program waits.
+    """
+    lines = map(parse_line, before[-_WAIT_LINES:])
+    texts = [one.text.strip() for one in lines if one.rank is None or rank is None or one.rank == rank]
+    times = Counter(text for text in texts if _NOT_YET.search(text) and not _OTHERS.search(text))
+    often = [text for text in dict.fromkeys(reversed(texts)) if times[text] >= _TIMES]
+    return next((text for text in often if " not " in text), often[0] if often else None)
 
 
 def first_head(lines: Sequence[str], last: int) -> int | None:

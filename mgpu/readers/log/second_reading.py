@@ -103,16 +103,19 @@ def _with_reports(log: Log, tail: str, lines: int, signatures: Signatures) -> Lo
     text = tail.removesuffix("\n").split("\n")
     first = lines - len(text) + 1
 
+    chained = {one.cause for one in log.raised if not one.caught}
+
     def is_noise(said: str) -> bool:
         return any(name in signatures.noise | signatures.hints for name, _ in signatures.rows_of(said))
 
     def reported(one: UncaughtException) -> UncaughtException:
         place = one.line - first
-        if one.caught or one.of_launcher or one.file != log.files[-1] or not 0 <= place < len(text):
+        handled = one.caught and f"{one.type}: {one.message}" not in chained
+        if handled or one.of_launcher or one.file != log.files[-1] or not 0 <= place < len(text):
             return one
         return replace(
             one,
-            said_before=said_before.find(text, place, one.rank, is_noise),
+            said_before=said_before.find(text, place, one.rank, is_noise, one.cause),
             printed=printed_values.find(text, place, one.rank),
             pythons=pythons.find(text, place, one.type),
         )
