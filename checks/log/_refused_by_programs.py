@@ -38,6 +38,18 @@ _OF_GAMES = (
                  ("print(model.observation_space, env.observation_space, env.reset()[0].shape)",)),)),
 )
 _OF_LOCALES = (
+    Refusal("UnicodeEncodeError", r"'(?P<codec>ascii|charmap|cp\d+|gbk|euc_kr|shift_jis|big5)' codec can't encode "
+            r"(?P<what>characters? (?:'[^']+'|in position [\d-]+))",
+            "the script prints what the encoding of its output ({codec}) does not have: {what}{at}",
+            "Python on Windows writes to a file or a pipe (> run.log, | Tee-Object, a scheduler's log) with the code "
+            "page of the system, which has no emoji, no check marks and only some letters. On Linux it does so with "
+            "ASCII if the locale is C, before Python 3.7. Nothing else is wrong at this line.",
+            (Fix("Set UTF-8 before Python starts.",
+                 ("$env:PYTHONUTF8 = 1  # PowerShell; set PYTHONUTF8=1 in cmd, export PYTHONUTF8=1 in bash",
+                  "python -X utf8 train.py")),
+             Fix("Or let the script do it, at its beginning.",
+                 ("sys.stdout.reconfigure(encoding='utf-8', errors='replace')",))), of_code=True,
+            line=r"\bprint\("),
     Refusal("UnicodeEncodeError", r"'(?P<codec>ascii|charmap|cp1252|gbk)' codec can't encode",
             "a text has characters that the output's encoding ({codec}) does not have{at}",
             "Before Python 3.7, print() and open() use ASCII if the locale is C. Since then, it is usually an explicit "
