@@ -1,6 +1,7 @@
 """Which lines did Windows PowerShell break at the width of its window?
 
-It does so with all that a program writes to stderr, if that is redirected: `*> run.log`, `2>&1 | Tee-Object`. The first line of stderr becomes an error record: "python : Traceback (most recent call last):", "At line:1 char:1" and
+It does so with all that a program writes to stderr, if that is redirected: `*> run.log`, `2>&1 | Tee-Object`. The
+first line of stderr becomes an error record: "python : Traceback (most recent call last):", "At line:1 char:1" and
 "+ CategoryInfo". It shows the width. Lines of stdout are not broken, and can be between those of stderr.
 """
 
