@@ -64,3 +64,38 @@ def test_before_the_first_exception_of_a_chain(tmp_path: Path) -> None:
     first = traceback("KeyError: 'x'", SCRIPT, raised=True)
     both = f"{first}\nDuring handling of the above exception, another exception occurred:\n\n{FAILED}"
     assert SAID in explained(tmp_path, f"sample 3 is missing its label\n{both}")[2]
+
+
+OF_NONE = (
+    'Traceback (most recent call last):\n  File "/home/ada/search.py", line 60, in {function}\n    {code}\n'
+    "TypeError: 'NoneType' object is not subscriptable\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "why"),
+    [
+        ("Trial 3 failed: could not convert string to float: 'n/a'", "print(best['loss'])",
+         "could not convert string to float: 'n/a'; probably therefore best is None"),
+        ("fold 2: error while fitting: expected 3 channels, got 1", "rows.append(self.result[0])",
+         "expected 3 channels, got 1; probably therefore self.result is None"),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_none_after_an_error_that_was_caught(said: str, code: str, why: str, tmp_path: Path) -> None:
+    text = f"begin\n{said}\n{'=' * 20}\nsearch is complete\n{OF_NONE.format(function='main', code=code)}"
+    _, title, words = explained(tmp_path, text)
+    assert title.startswith(f"an error that the program caught: {why}")
+    assert "traceback.print_exc()" in words
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("search is complete", "print(best['loss'])"),
+        ("3 images were not found", "print(best['loss'])"),  # without a reason
+        ("Trial 3 failed: no memory left here", "print(cfg.model['loss'])"),  # a setting that is missing
+    ],
+)
+def test_other_values_that_are_none(said: str, code: str, tmp_path: Path) -> None:
+    _, title, _ = explained(tmp_path, f"begin\n{said}\n{OF_NONE.format(function='main', code=code)}")
+    assert "caught" not in title and " is None" in title

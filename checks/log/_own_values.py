@@ -15,6 +15,7 @@ from mgpu.command_line import Code, python
 from mgpu.notebook_cells import without_cells
 from mgpu.snapshot import Log, UncaughtException
 
+from ._caught_before import consequence_of_caught
 from ._cut_samples import cut_within_image
 from ._divisions import emptied_length, zero_divisor
 from ._followed_values import origin, subscript
@@ -70,7 +71,8 @@ def explain(one: UncaughtException) -> Meaning | None:
 
 def explain_in(log: Log, one: UncaughtException) -> Meaning | None:
     """Return what the script's line got wrong, with what the log shows of the run before it."""
-    return too_large_at_once(one, log) or explain(one)
+    meant = too_large_at_once(one, log) or explain(one)
+    return meant and consequence_of_caught(meant, one)
 
 
 def _by_line(one: UncaughtException) -> Meaning | None:

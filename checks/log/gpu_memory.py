@@ -11,6 +11,7 @@ from ._circumstances import either, every, innermost, never, said, source_line, 
 from ._gpu_memory import GIANT, Numbers, numbers, trace
 from ._gpu_memory_before_steps import BEFORE_STEPS
 from ._gpu_memory_by_driver import DRIVER
+from ._gpu_memory_in_pieces import IN_PIECES
 from ._gpu_memory_in_steps import IN_STEPS
 from ._gpu_memory_of_others import OTHERS, OWN_GPU, SHARD, SMALLER, held_beside, held_unseen, is_alone, taken
 from ._gpu_memory_of_trainers import OF_TRAINERS
@@ -185,8 +186,8 @@ _IN_NOTEBOOK = Case(
     "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity; "
     "7.25 GiB already allocated; 0 bytes free; 7.27 GiB reserved in total by PyTorch)",
     "https://docs.pytorch.org/docs/stable/notes/faq.html")
-_CASES = (*_FIRST, *DRIVER, *BEFORE_STEPS, *OF_TRAINERS, *IN_STEPS[:-_GENERAL], *_LAST, *IN_STEPS[-_GENERAL:],
-          _IN_NOTEBOOK)
+_CASES = (*_FIRST, *DRIVER, *BEFORE_STEPS, *IN_PIECES, *OF_TRAINERS, *IN_STEPS[:-_GENERAL], *_LAST,
+          *IN_STEPS[-_GENERAL:], _IN_NOTEBOOK)
 # The same places, if another process holds too little to explain it.
 _OWN = "Including non-PyTorch memory"
 _BESIDE = (
