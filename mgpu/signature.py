@@ -20,6 +20,7 @@ from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import counted
 
 _TRACEBACK = "the traceback"
+_WARNING = re.compile(r"(?:^|[\s/\\])(?P<place>[\w.-]+\.py:\d+): \w*Warning: (?P<said>.+)")
 _ALIKE = 60  # characters of a message, after which another rank's text can follow in the same line
 
 
@@ -57,7 +58,8 @@ class Row:
     `title`, `why` and the fix's text may contain the pattern's groups: "port {port} is taken". The fix's commands are
     templates for `mgpu.command_line.shell`, which also name a kind: "ss -ltn 'sport = :{port:number}'". Texts that
     point to the exception's traceback have `{the_traceback}`, which says so if the log does not have it. Texts of cases
-    that require the script's own line have it as `{the_line}`, its place as `{the_place}`.
+    that require the script's own line have it as `{the_line}`, its place as `{the_place}`; those that require a
+    circumstance have its line as `{shown_NAME}`.
     """
 
     id: str
@@ -169,10 +171,19 @@ def _own_line(raised: UncaughtException | None) -> dict[str, str]:
     return {"the_place": place, "the_line": (raised.own_code if raised else None) or "not in this log"}
 
 
+def _shown(log: Log) -> dict[str, str]:
+    """Return what texts of cases call the lines of circumstances; of a warning its place and message."""
+    found = {one.name: _WARNING.search(one.text) for one in log.shows}
+    return {
+        f"shown_{one.name}": f"{warned['place']}: {warned['said']}" if (warned := found[one.name]) else one.text
+        for one in log.shows
+    }
+
+
 def _meaning(row: Row, groups: dict[str, str], log: Log, raised: UncaughtException | None) -> Meaning:
     if special := row.explain(groups, raised) if row.explain else None:
         return special
-    groups = {**groups, "the_traceback": the_traceback(raised), **_own_line(raised)}
+    groups = {**_shown(log), **groups, "the_traceback": the_traceback(raised), **_own_line(raised)}
     means: Row | Case = next((case for case in row.cases if case.when(log, raised)), row)
     return Meaning(
         means.title.format_map(groups),

@@ -15,7 +15,8 @@ from ._values_that_are_none import is_setting
 
 # What the program said, then the exception's own message.
 _CAUGHT = re.compile(
-    r"(?:[^:]{0,40}: )?[^:]{0,60}\b(?:errors?|failed|failure|exception|could not|cannot|unable)\b[^:]{0,60}: +(?P<why>\S.{7,})",
+    r"(?:[^:]{0,40}: )?[^:]{0,60}\b(?:errors?|failed|failure|exception|could not|cannot|unable)\b[^:]{0,60}: +"
+    r"(?P<why>\S.{7,})",
     re.I,
 )
 _LONGEST = 120  # characters of it in a title

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from mgpu.readers.log.course import is_handled
 from mgpu.readers.log.learned_prefixes import HEAD
 from mgpu.readers.log.line import parse_line, shown_text
+from mgpu.readers.log.own_error import OF_OTHERS
 
 _LINES = 8  # that are not empty, before the traceback
 _TRACEBACK_LINES = 400  # most lines between the head of a traceback and its exception
 _PROBLEM = re.compile(
     r"\b(?:errors?|failed|failure|exception|not found|missing|cannot|can't|could ?n[o']t|unable|invalid|"
-    r"skip(?:ping|ped)?|empty|mismatch\w*|no such|does not|is not|ignor(?:ed|ing)|corrupt\w*|truncated|unexpected|"
+    r"unsupported|unrecogni[sz]ed|is unknown|^unknown \w+|skip(?:ping|ped)?|empty|mismatch\w*|no such|does not|is not|ignor(?:ed|ing)|corrupt\w*|truncated|unexpected|"
     r"(?:no|0|zero|found no) (?:\w+ )?(?:samples?|images?|files?|batch(?:es)?|rows?|examples?|records?|checkpoints?|"
     r"labels?|data|datasets?|valid)|length (?:is |of )?0|not (?:supported|available|exist|initialized))\b",
     re.I,
@@ -55,6 +56,20 @@ def find(lines: Sequence[str], last: int, rank: int | None, is_noise: Callable[[
     said = [one for raw in reversed(lines[max(0, head - 5 * _LINES) : head]) if (one := parse_line(raw)).text.strip()]
     texts = [one.text.rstrip() for one in said[:_LINES] if one.rank is None or rank is None or one.rank == rank]
     found = next((text.strip() for text in texts if _is_problem(text) and not is_noise(text.strip())), None)
+    return shown_text(found) if found else None
+
+
+def find_after(lines: Sequence[str], last: int, rank: int | None, is_noise: Callable[[str], bool]) -> str | None:
+    """Return the latest such line at the end of the log: output in a buffer is written when the process ends.
+
+    Parameters as in `find`. None if another exception follows.
+    """
+    below = [parse_line(raw) for raw in lines[last + 1 :]]
+    if any(HEAD in one.text for one in below):
+        return None
+    said = [one for one in below if not OF_OTHERS.search(one.text)][-_LINES:]
+    texts = [one.text.strip() for one in reversed(said) if one.rank is None or rank is None or one.rank == rank]
+    found = next((text for text in texts if _is_problem(text) and not is_noise(text)), None)
     return shown_text(found) if found else None
 
 

@@ -129,6 +129,7 @@ def _with_reports(log: Log, tail: str, lines: int, signatures: Signatures) -> Lo
         return replace(
             one,
             said_before=said_before.find(text, place, one.rank, is_noise),
+            said_after=said_before.find_after(text, place, one.rank, is_noise),
             printed=printed_values.find(text, place, one.rank),
         )
 
