@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from mgpu.check import Answer, Check, EffectOf, Evidence, Fix, Kind, Ok, Place, Problem, Role, Severity, Tag
 from mgpu.command_line import shell
-from mgpu.message_names import fill_names
+from mgpu.message_names import fill_file, fill_names, path_in_code
 from mgpu.notebook_cells import without_cells
 from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import counted
@@ -116,7 +116,7 @@ def _check(module: str, row: Row) -> Signature:
         return Problem(
             meaning.title,
             f"{meaning.why}{row.remark(first.text) if row.remark and not meaning.complete else ''}",
-            tuple(_with_names(fix, first.text) for fix in without_cells(meaning.fixes)),
+            tuple(_with_names(fix, first.text, raised) for fix in without_cells(meaning.fixes)),
             evidence,
             tuple(f"rank {rank}" for rank in first.ranks),
             Place(first.file, first.line),
@@ -166,9 +166,13 @@ def the_traceback(raised: UncaughtException | None) -> str:
 
 
 def _own_line(raised: UncaughtException | None) -> dict[str, str]:
-    """Return what texts of cases call the script's own line of an exception, and its place."""
+    """Return what texts of cases call the script's own line of an exception, its place, and the file it reads."""
     place = (raised.place if raised else None) or "a line that is not in this log"
-    return {"the_place": place, "the_line": (raised.own_code if raised else None) or "not in this log"}
+    return {
+        "the_place": place,
+        "the_line": (raised.own_code if raised else None) or "not in this log",
+        "the_file": path_in_code(raised.own_code if raised else None) or "a file",
+    }
 
 
 def _shown(log: Log) -> dict[str, str]:
@@ -197,5 +201,6 @@ def _fill(fix: Fix, groups: dict[str, str]) -> Fix:
     return replace(fix, text=fix.text.format_map(groups), commands=commands)
 
 
-def _with_names(fix: Fix, message: str) -> Fix:
-    return replace(fix, commands=tuple(fill_names(command, message) for command in fix.commands))
+def _with_names(fix: Fix, message: str, raised: UncaughtException | None) -> Fix:
+    path = path_in_code(raised.own_code if raised else None)
+    return replace(fix, commands=tuple(fill_file(fill_names(command, message), path) for command in fix.commands))

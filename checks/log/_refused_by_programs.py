@@ -37,6 +37,15 @@ _OF_GAMES = (
             (Fix("Compare the spaces, and use the same wrappers in training and evaluation.",
                  ("print(model.observation_space, env.observation_space, env.reset()[0].shape)",)),)),
 )
+_OF_CONFIGS = (
+    Refusal("TypeError", r"^Missing values detected in object (?P<what>\w+) for the following fields:"
+            r"[\s-]*(?P<fields>\S.*)?",
+            "the config {what} of Isaac Lab has required values that are not set: {fields}",
+            "They are MISSING in the class of the config. The script sets them before it makes the environment: from "
+            "an option of the command line (a motion file, a robot's path), or in a subclass for the task.",
+            (Fix("Set them before gym.make(), by the option that they come from or in the config.",
+                 ("env_cfg.NAME.FIELD = VALUE", "python train.py --help")),)),
+)
 _OF_LOCALES = (
     Refusal("UnicodeEncodeError", r"'(?P<codec>ascii|charmap|cp\d+|gbk|euc_kr|shift_jis|big5)' codec can't encode "
             r"(?P<what>characters? (?:'[^']+'|in position [\d-]+))",
@@ -98,7 +107,7 @@ _OF_SERVICES = (
             (Fix("Add credit, or use the key of another project."),
              Fix("Let the program save what it has, so that it can continue from there."))),
 )
-_ALL = (*_OF_GAMES, *_OF_LOCALES, *_OF_TEXTS, *_OF_SERVICES)
+_ALL = (*_OF_GAMES, *_OF_CONFIGS, *_OF_LOCALES, *_OF_TEXTS, *_OF_SERVICES)
 # fmt: on
 
 

@@ -18,7 +18,8 @@ _LINES = 8  # that are not empty, before the traceback
 _TRACEBACK_LINES = 400  # most lines between the head of a traceback and its exception
 _PROBLEM = re.compile(
     r"\b(?:errors?|failed|failure|exception|not found|missing|cannot|can't|could ?n[o']t|unable|invalid|"
-    r"unsupported|unrecogni[sz]ed|is unknown|^unknown \w+|skip(?:ping|ped)?|empty|mismatch\w*|no such|does not|is not|ignor(?:ed|ing)|corrupt\w*|truncated|unexpected|"
+    r"unsupported|unrecogni[sz]ed|is unknown|^unknown \w+|skip(?:ping|ped)?|empty|mismatch\w*|no such|does not|is not|"
+    r"ignor(?:ed|ing)|corrupt\w*|truncated|unexpected|"
     r"(?:no|0|zero|found no) (?:\w+ )?(?:samples?|images?|files?|batch(?:es)?|rows?|examples?|records?|checkpoints?|"
     r"labels?|data|datasets?|valid)|length (?:is |of )?0|not (?:supported|available|exist|initialized))\b",
     re.I,
@@ -32,7 +33,7 @@ _SETTLED = re.compile(
 )
 # What libraries print in every run, launchers, tracebacks, bars, code, options and the values of a step.
 _OTHERS = re.compile(
-    r"(?-i:[a-z]Warning\b)|warnings?\.warn|\bDEBUG\b|/(?:site|dist)-packages/|^\s|^[-=*#+_~^]{3}|\d%\||\bit/s\b|"
+    r"^[\u2500-\u257f]|(?-i:[a-z]Warning\b)|warnings?\.warn|\bDEBUG\b|/(?:site|dist)-packages/|^\s|^[-=*#+_~^]{3}|\d%\||\bit/s\b|"
     r"^File \"|Traceback|During handling|direct cause|^[\w.]+(?:Error|Exception)\b|^wandb\b|"
     r"\btensorflow/\w+/\S+\.cc:\d+\]|"
     r"\b(?:absl|TF-TRT|oneDNN|cuDNN factory|OMP_NUM_THREADS|"

@@ -16,7 +16,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
 
-from mgpu.readers.log import caught_messages, last_step, pauses, printed_values, said_before
+from mgpu.readers.log import caught_messages, last_step, pauses, printed_paths, printed_values, said_before
 from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.reported_error import with_report
@@ -130,6 +130,7 @@ def _with_reports(log: Log, tail: str, lines: int, signatures: Signatures) -> Lo
             one,
             said_before=said_before.find(text, place, one.rank, is_noise),
             said_after=said_before.find_after(text, place, one.rank, is_noise),
+            printed_paths=printed_paths.find(text, place, one.rank),
             printed=printed_values.find(text, place, one.rank),
         )
 
