@@ -165,6 +165,11 @@ def the_traceback(raised: UncaughtException | None) -> str:
     return _TRACEBACK if raised is not None and raised.frames else f"{_TRACEBACK} (not in this log)"
 
 
+def names_file(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the script's own line has the name of the file that it reads, which texts of cases call `{the_file}`."""
+    return raised is not None and path_in_code(raised.own_code) is not None
+
+
 def _own_line(raised: UncaughtException | None) -> dict[str, str]:
     """Return what texts of cases call the script's own line of an exception, its place, and the file it reads."""
     place = (raised.place if raised else None) or "a line that is not in this log"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.message_names import path_in_code
-from mgpu.signature import Case, Meaning, Row, signatures
-from mgpu.snapshot import Log, UncaughtException
+from mgpu.signature import Case, Meaning, Row, names_file, signatures
+from mgpu.snapshot import UncaughtException
 
 from . import _checkpoint_cases, _device_cases, _flat_shards, _loading_cases
 from ._image_cases import SIZES_DIFFER
@@ -30,15 +29,11 @@ def _of_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Me
     return _flat_shards.explain(groups, raised) or of_width or _checkpoint_cases.of_classes(groups, raised)
 
 
-def _names_file(log: Log, raised: UncaughtException | None) -> bool:
-    return raised is not None and path_in_code(raised.own_code) is not None
-
-
 # fmt: off
 _DOWNLOAD = Fix("Check its size, and download it again on one rank.",
                 ("ls -la FILE; head -c 100 FILE", "git lfs pull"))
 _NAMED_IN_CODE = Case(
-    _names_file,
+    names_file,
     "{the_file} is damaged, truncated, or only a Git LFS pointer ({the_place})",
     "Writing or downloading it was interrupted (full disk, a kill, several ranks writing one file), or it has another "
     "format than the call reads. A file of 130 bytes is a pointer that git-lfs never replaced.",
