@@ -106,6 +106,20 @@ def test_most_of_what_is_reserved_is_unused(
     assert title in explained(tmp_path, text)[1]
 
 
+LITTLE = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 64.00 MiB (GPU 0; {total} GiB total capacity; {own} GiB "
+    "already allocated; 11.00 MiB free; {own} GiB reserved in total by PyTorch)\n"
+)
+
+
+@pytest.mark.parametrize(("total", "own", "title"),
+                         [("1.96", "1.40", "this GPU has little"), ("3.81", "3.30", "this GPU has little"),
+                          ("7.79", "7.20", "in the forward pass")])  # fmt: skip
+def test_a_gpu_with_little_memory(total: str, own: str, title: str, tmp_path: Path) -> None:
+    calls = ((SCRIPT, "main", "out = net(x)"), ("/home/ada/net.py", "forward", "x = self.conv(x)"))
+    assert title in explained(tmp_path, frames(*calls) + LITTLE.format(total=total, own=own))[1]
+
+
 PARALLEL = (
     TRAINS,
     STEP,
