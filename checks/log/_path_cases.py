@@ -122,9 +122,10 @@ PATHS = (
     Case(_in_path(r"'/(?:var/)?tmp/(?:tmp|pymp-)[a-z0-9_]{8}(?:/[^']*)?'"),
          "a temporary folder was removed while the run still used it: {path}",
          "Python's tempfile made it. Something else emptied the folder for temporary files: a program that removes "
-         "what is old (systemd-tmpfiles, cron), the end of another job, or another process of this run that removes "
-         "it at its own end. The workers of a DataLoader have their sockets there (pymp-...), so they fail, too: "
-         "\"Pin memory thread exited unexpectedly\", or errno 2 in resource_sharer.",
+         "what is old (systemd-tmpfiles, cron), the end of another job, another process of this run that removes it at "
+         "its own end, or the with block of the script that made it. The workers of a DataLoader have their sockets "
+         "there (pymp-...), so they fail, too: \"Pin memory thread exited unexpectedly\", or errno 2 in "
+         "resource_sharer.",
          (Fix("Put temporary files where nothing else removes them, and resume from the last checkpoint.",
               ("export TMPDIR=/scratch/$USER/tmp && mkdir -p $TMPDIR",)),
           Fix("See what removes them.", ("systemctl list-timers | grep tmp; cat /usr/lib/tmpfiles.d/tmp.conf",))),

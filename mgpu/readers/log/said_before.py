@@ -65,9 +65,9 @@ def find_after(lines: Sequence[str], last: int, rank: int | None, is_noise: Call
 
     Parameters as in `find`. None if another exception follows.
     """
-    below = [parse_line(raw) for raw in lines[last + 1 :]]
-    if any(HEAD in one.text for one in below):
+    if any(HEAD in raw for raw in lines[last + 1 :]):
         return None
+    below = [parse_line(raw) for raw in lines[last + 1 :][-5 * _LINES :]]
     said = [one for one in below if not OF_OTHERS.search(one.text)][-_LINES:]
     texts = [one.text.strip() for one in reversed(said) if one.rank is None or rank is None or one.rank == rank]
     found = next((text for text in texts if _is_problem(text) and not is_noise(text)), None)
