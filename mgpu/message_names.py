@@ -49,6 +49,13 @@ _HOSTS = (
     re.compile(r"[Cc]ould not resolve hostname (?P<name>[\w.-]+)"),
     re.compile(r"hostname (?P<name>[\w.-]+) not (?:known|found)"),
 )
+# A file that a line of code names, also below a folder that it computes.
+_IN_CODE = re.compile(
+    r"(?:\b|_)(?:load|open|read|imread|from_file|File)\w*\(\s*"
+    r"(?:[\w.]{1,60} ?/ ?|(?:os\.path\.|\b)join\([\w.]{1,60}, ?)?"
+    r"r?(?P<quote>['\"])(?P<name>[^'\"{}]{2,200})(?P=quote)"
+)
+_OF_CODE = (("ls -la FILE", "ls -la {name:path}"), ("head -c 100 FILE", "head -c 100 {name:path}"))
 _SCRIPT = re.compile(r"(?<![\w./-])train\.py(?![\w.])")
 # What a command of a fix contains: what replaces it, and the messages that have the name.
 _FILLED = (
@@ -74,6 +81,20 @@ def fill_names(command: str, message: str) -> str:
     found = next((found for pattern in _DATASETS if (found := pattern.search(message))), None)
     if found and (named := python("load_dataset('{:id}',", found["name"])):
         command = command.replace("load_dataset(NAME,", named)
+    return command
+
+
+def path_in_code(code: str | None) -> str | None:
+    """Return the only file that a line of code reads, if the line has its name."""
+    names = {found["name"] for found in _IN_CODE.finditer(code or "")}
+    return names.pop() if len(names) == 1 else None
+
+
+def fill_file(command: str, path: str | None) -> str:
+    """Return the command of a fix with the file that the script's line reads in place of FILE."""
+    for placeholder, template in _OF_CODE if path else ():
+        if placeholder in command and (known := shell(template, name=path)):
+            command = Command(command.replace(placeholder, known))
     return command
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from mgpu.check import Answer, Check, EffectOf, Evidence, Fix, Kind, Ok, Place, Problem, Role, Severity, Tag
 from mgpu.command_line import shell
-from mgpu.message_names import fill_names
+from mgpu.message_names import fill_file, fill_names, path_in_code
 from mgpu.notebook_cells import without_cells
 from mgpu.one_node import only_node
 from mgpu.snapshot import Log, SignatureMatch, UncaughtException
@@ -22,6 +22,7 @@ from mgpu.text import counted
 
 _TRACEBACK = "the traceback"
 _OF_NODES: tuple[Kind, ...] = ("library", "nccl", "network")  # what a node has or lacks decides these
+_WARNING = re.compile(r"(?:^|[\s/\\])(?P<place>[\w.-]+\.py:\d+): \w*Warning: (?P<said>.+)")
 _ALIKE = 60  # characters of a message, after which another rank's text can follow in the same line
 
 
@@ -59,7 +60,8 @@ class Row:
     `title`, `why` and the fix's text may contain the pattern's groups: "port {port} is taken". The fix's commands are
     templates for `mgpu.command_line.shell`, which also name a kind: "ss -ltn 'sport = :{port:number}'". Texts that
     point to the exception's traceback have `{the_traceback}`, which says so if the log does not have it. Texts of cases
-    that require the script's own line have it as `{the_line}`, its place as `{the_place}`.
+    that require the script's own line have it as `{the_line}`, its place as `{the_place}`; those that require a
+    circumstance have its line as `{shown_NAME}`.
     """
 
     id: str
@@ -112,7 +114,7 @@ def _check(module: str, row: Row) -> Signature:
             meaning = meaning._replace(title=f"{meaning.title.partition(';')[0]}: {log.nccl_error}")
         node = only_node(log, first.ranks) if row.role == "root" and row.kind in _OF_NODES else None
         remark = row.remark(first.text) if row.remark and not meaning.complete else ""
-        fixes = (_with_names(fix, first.text) for fix in without_cells(meaning.fixes))
+        fixes = (_with_names(fix, first.text, raised) for fix in without_cells(meaning.fixes))
         return Problem(
             meaning.title,
             f"{meaning.why}{remark}{node.sentence if node else ''}",
@@ -170,16 +172,34 @@ def the_traceback(raised: UncaughtException | None) -> str:
     return _TRACEBACK if raised is not None and raised.frames else f"{_TRACEBACK} (not in this log)"
 
 
+def names_file(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the script's own line has the name of the file that it reads, which texts of cases call `{the_file}`."""
+    return raised is not None and path_in_code(raised.own_code) is not None
+
+
 def _own_line(raised: UncaughtException | None) -> dict[str, str]:
-    """Return what texts of cases call the script's own line of an exception, and its place."""
+    """Return what texts of cases call the script's own line of an exception, its place, and the file it reads."""
     place = (raised.place if raised else None) or "a line that is not in this log"
-    return {"the_place": place, "the_line": (raised.own_code if raised else None) or "not in this log"}
+    return {
+        "the_place": place,
+        "the_line": (raised.own_code if raised else None) or "not in this log",
+        "the_file": path_in_code(raised.own_code if raised else None) or "a file",
+    }
+
+
+def _shown(log: Log) -> dict[str, str]:
+    """Return what texts of cases call the lines of circumstances; of a warning its place and message."""
+    found = {one.name: _WARNING.search(one.text) for one in log.shows}
+    return {
+        f"shown_{one.name}": f"{warned['place']}: {warned['said']}" if (warned := found[one.name]) else one.text
+        for one in log.shows
+    }
 
 
 def _meaning(row: Row, groups: dict[str, str], log: Log, raised: UncaughtException | None) -> Meaning:
     if special := row.explain(groups, raised) if row.explain else None:
         return special
-    groups = {**groups, "the_traceback": the_traceback(raised), **_own_line(raised)}
+    groups = {**_shown(log), **groups, "the_traceback": the_traceback(raised), **_own_line(raised)}
     means: Row | Case = next((case for case in row.cases if case.when(log, raised)), row)
     return Meaning(
         means.title.format_map(groups),
@@ -193,5 +213,6 @@ def _fill(fix: Fix, groups: dict[str, str]) -> Fix:
     return replace(fix, text=fix.text.format_map(groups), commands=commands)
 
 
-def _with_names(fix: Fix, message: str) -> Fix:
-    return replace(fix, commands=tuple(fill_names(command, message) for command in fix.commands))
+def _with_names(fix: Fix, message: str, raised: UncaughtException | None) -> Fix:
+    path = path_in_code(raised.own_code if raised else None)
+    return replace(fix, commands=tuple(fill_file(fill_names(command, message), path) for command in fix.commands))

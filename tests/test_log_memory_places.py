@@ -81,6 +81,45 @@ def test_the_frames_name_what_filled_the_gpu(
     assert found.startswith("a GPU's memory is full ") and title in found, found
 
 
+OLD = (
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate {tried} GiB (GPU 0; 31.75 GiB total capacity; "
+    "{own} GiB already allocated; 0.40 GiB free; {reserved} GiB reserved in total by PyTorch)\n"
+)
+RENDER = ("diff_gaussian_rasterization/__init__.py", "forward", "num_rendered = _C.rasterize_gaussians(*args)")
+CONVOLUTION = ("torch/nn/modules/conv.py", "forward", "return self._conv_forward(input)")
+
+
+@pytest.mark.parametrize(
+    ("calls", "tried", "own", "reserved", "title"),
+    [
+        ((CALLS_MODEL, RENDER), "4.20", "6.10", "30.90", "fragmented: the rasterizer's buffers grow"),
+        ((CALLS_MODEL, RENDER), "0.20", "30.10", "30.90", "full in the rasterizer: the scene has too many Gaussians"),
+        ((CALLS_MODEL, CONVOLUTION), "4.20", "8.10", "30.90", "most of what torch has reserved is unused"),
+        ((CALLS_MODEL, CONVOLUTION), "4.20", "27.10", "30.90", "one very large tensor"),
+        ((CALLS_MODEL, CONVOLUTION), "14.20", "8.10", "30.90", "one very large tensor"),  # larger than the gaps
+    ],
+)
+def test_most_of_what_is_reserved_is_unused(
+    calls: tuple[tuple[str, str, str], ...], tried: str, own: str, reserved: str, title: str, tmp_path: Path
+) -> None:
+    text = frames(*calls) + OLD.format(tried=tried, own=own, reserved=reserved)
+    assert title in explained(tmp_path, text)[1]
+
+
+LITTLE = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 64.00 MiB (GPU 0; {total} GiB total capacity; {own} GiB "
+    "already allocated; 11.00 MiB free; {own} GiB reserved in total by PyTorch)\n"
+)
+
+
+@pytest.mark.parametrize(("total", "own", "title"),
+                         [("1.96", "1.40", "this GPU has little"), ("3.81", "3.30", "this GPU has little"),
+                          ("7.79", "7.20", "in the forward pass")])  # fmt: skip
+def test_a_gpu_with_little_memory(total: str, own: str, title: str, tmp_path: Path) -> None:
+    calls = ((SCRIPT, "main", "out = net(x)"), ("/home/ada/net.py", "forward", "x = self.conv(x)"))
+    assert title in explained(tmp_path, frames(*calls) + LITTLE.format(total=total, own=own))[1]
+
+
 PARALLEL = (
     TRAINS,
     STEP,

@@ -239,7 +239,7 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
             "with open(path) as f:",
             (),
             f"{_MISSING}'out/m.json'",
-            "a file that the script reads does not exist",
+            "out/m.json is not in the folder in which the run was started",
             "ls -ld",
         ),
         ("files = os.listdir('data')", (), f"{_MISSING}'data'", "a folder that the script reads or removes", "ls -ld"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mgpu.readers.log import read
 from tests.test_log_meanings import SCRIPT, explained, traceback
 
 FAILED = traceback("ValueError: the loader has nothing for epoch 1", SCRIPT, raised=True)
@@ -98,3 +99,109 @@ def test_a_line_that_came_once_or_an_exception_about_something_else_is_not_about
     assert once[0] == "log_server_not_up_in_time" and "is not ready yet" not in once[2]
     other = explained(tmp_path, f"{_POLLS * 9}{ready}{FAILED}")
     assert "is not ready yet" not in other[2]
+
+
+OF_NONE = (
+    'Traceback (most recent call last):\n  File "/home/ada/search.py", line 60, in {function}\n    {code}\n'
+    "TypeError: 'NoneType' object is not subscriptable\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "why"),
+    [
+        ("Trial 3 failed: could not convert string to float: 'n/a'", "print(best['loss'])",
+         "could not convert string to float: 'n/a'; probably therefore best is None"),
+        ("fold 2: error while fitting: expected 3 channels, got 1", "rows.append(self.result[0])",
+         "expected 3 channels, got 1; probably therefore self.result is None"),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_none_after_an_error_that_was_caught(said: str, code: str, why: str, tmp_path: Path) -> None:
+    text = f"begin\n{said}\n{'=' * 20}\nsearch is complete\n{OF_NONE.format(function='main', code=code)}"
+    _, title, words = explained(tmp_path, text)
+    assert title.startswith(f"an error that the program caught: {why}")
+    assert "traceback.print_exc()" in words
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("search is complete", "print(best['loss'])"),
+        ("3 images were not found", "print(best['loss'])"),  # without a reason
+        ("Trial 3 failed: no memory left here", "print(cfg.model['loss'])"),  # a setting that is missing
+    ],
+)
+def test_other_values_that_are_none(said: str, code: str, tmp_path: Path) -> None:
+    _, title, _ = explained(tmp_path, f"begin\n{said}\n{OF_NONE.format(function='main', code=code)}")
+    assert "caught" not in title and " is None" in title
+
+
+UNSET = (
+    'Traceback (most recent call last):\n  File "/home/ada/fit.py", line 31, in build\n    return net.to(device)\n'
+    "UnboundLocalError: {}\n"
+)
+OLD, NEW = (
+    "local variable 'net' referenced before assignment",
+    "cannot access local variable 'net' where it is not associated with a value",
+)
+
+
+@pytest.mark.parametrize("message", [OLD, NEW])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "loading data\nBackbone resnet19 is unknown here\n{}",
+        "{}loading data\nBackbone resnet19 is unknown here\n",  # a buffer, written at the end
+        "loading data\nError: the optimizer is not supported\n{}",
+    ],
+)
+def test_a_name_without_a_value_after_a_value_that_was_refused(text: str, message: str, tmp_path: Path) -> None:
+    row, title, words = explained(tmp_path, text.format(UNSET.format(message)))
+    assert row == "log_name_without_value"
+    assert title.startswith('the program printed "')
+    assert title.endswith("and went on: probably net was therefore never set, which fit.py:31 in build reads")
+    assert "grep -rnF" in words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "loading data\n{}",
+        "{}loading data\nthe epochs are over\n",
+        "3 images were skipped\n{}",  # says nothing of a value that has no branch
+        "{}srun: error: node7: task 0: Exited with exit code 1\n",
+    ],
+)
+def test_other_names_without_a_value(text: str, tmp_path: Path) -> None:
+    row, title, _ = explained(tmp_path, text.format(UNSET.format(OLD)))
+    assert row == "log_name_without_value"
+    assert "reads net before it has a value" in title
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (f"UnboundLocalError: {OLD}", OLD),
+        ("AttributeError: 'NoneType' object has no attribute 'shape'", "'NoneType' object has no attribute 'shape'"),
+        ("IndexError: list index out of range", "list index out of range"),
+        ("ValueError: the loader has no samples", "the loader has no samples"),
+    ],
+)
+def test_messages_of_one_line_end_there(error: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(f"{traceback(error, SCRIPT)}the mean is 3 of all\ngood bye\n", "utf-8")
+    (one,) = read.read_logs([path]).raised
+    assert one.message == message
+    assert (one.more is None) == ("the loader" not in message)
+
+
+@pytest.mark.parametrize("named", ["divide by zero encountered in log", "invalid value encountered in divide"])
+def test_values_that_numpy_warned_of_before(named: str, tmp_path: Path) -> None:
+    failed = traceback("ValueError: Input X contains NaN.", SCRIPT, "sklearn")
+    warning = f"/home/ada/features.py:12: RuntimeWarning: {named}\n  y = y / n\n"
+    _, title, words = explained(tmp_path, f"begin\n{warning}{failed}")
+    assert title == f"scikit-learn gets NaN or infinity that numpy computed before: features.py:12: {named}"
+    assert "divisor" in words
+    assert explained(tmp_path, failed)[1] == "the data for scikit-learn has missing or infinite values (NaN)"
+    text = f"step 1\n{warning}Loss is nan, stopping training\n"
+    assert f"features.py:12: {named}" in explained(tmp_path, text)[2]

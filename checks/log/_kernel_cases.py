@@ -171,6 +171,17 @@ INDEXES = (
          Fix("Pass the logits to the loss that applies the sigmoid itself.", ("torch.nn.BCEWithLogitsLoss()",)),
          _ASSERTED.format("Loss.cu:90: operator()", "input_val >= zero && input_val <= one"),
          "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/Loss.cu"),
+    Case(reported(r"target_val >= zero && target_val <= one"),
+         "a target of binary cross entropy is not between 0 and 1, or is NaN",
+         "The kernel checks the labels, not the outputs of the model: -1 and 1 instead of 0 and 1, numbers of classes "
+         "(2, 3, ...), masks of 0 to 255, normalized images, or missing values. The call that fails later only "
+         "reports it.",
+         (Fix("Look at the targets, before they go to the GPU.",
+              ("print(target.min(), target.max(), target.isnan().sum())",)),
+          Fix("Bring them to 0 to 1; numbers of classes need another loss.",
+              ("target = (target > 0).float()", "mask = mask / 255", "torch.nn.CrossEntropyLoss()"))),
+         _ASSERTED.format("Loss.cu:95: operator()", "target_val >= zero && target_val <= one"),
+         "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/Loss.cu"),
     Case(every(shown("sequence_beyond_model"),
                either(said(r"index out of range in self|device-side assert"), OF_EMBEDDING)),
          "probably a sequence is longer than the model allows: the tokenizer warned of it before",

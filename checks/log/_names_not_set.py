@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from mgpu.check import Fix
+from mgpu.command_line import shell
 from mgpu.snapshot import Log, UncaughtException
 
 from ._messages import advice, in_one_line, short_name, whole_message
@@ -14,6 +15,11 @@ from .exceptions import in_handler
 _UNSET = re.compile(
     r"(?:cannot access (?:local|free) variable|local variable) '(?P<name>\w+)' (?:where it is not associated|"
     r"referenced before)|free variable '(?P<free>\w+)' referenced before"
+)
+_REFUSES = re.compile(
+    r"\b(?:(?:not|n't) (?:be )?(?:supported|implemented|found|available|recognized|known|valid|exist)|unsupported|"
+    r"unknown|invalid|unrecognized|no such)\b",
+    re.I,
 )
 _LONGEST = 80  # characters of the other exception in a title
 
@@ -52,7 +58,7 @@ def consequence(one: UncaughtException, log: Log) -> Answered | None:
         )
     earlier = [before for before in log.raised if _failed_before(before, one)]
     if not earlier:
-        return None
+        return _of_refused_value(one, name)
     first = earlier[-1]
     text = f"{short_name(first.type)}: {in_one_line(first)}" if first.message else short_name(first.type)
     shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} ..."
@@ -64,6 +70,26 @@ def consequence(one: UncaughtException, log: Log) -> Answered | None:
         (
             Fix(f"Look at {first.place} first.{' The message says: ' + ' '.join(advised) if advised else ''}"),
             Fix("Let that except block raise the exception again, so that the run ends with it.", ("raise",)),
+        ),
+    )
+
+
+def _of_refused_value(one: UncaughtException, name: str) -> Answered | None:
+    """Explain a variable that was not set because no branch handles a value, which the program reported."""
+    said = next((text for text in (one.said_before, one.said_after) if text and _REFUSES.search(text)), None)
+    if said is None:
+        return None
+    shown = said if len(said) <= _LONGEST else f"{said[:_LONGEST].rpartition(' ')[0]} ..."
+    return Answered(
+        f'the program printed "{shown}" and went on: probably {name} was therefore never set, which {one.place} reads',
+        "The code prints that for a value that none of its branches handles: a name, an option, a file. It goes on "
+        "without the value that the right branch sets.",
+        (
+            Fix(
+                "Find the message in the script, and pass a value that the branches above it handle.",
+                (shell("grep -rnF --include='*.py' -B 20 {} .", said.rstrip(".")),),
+            ),
+            Fix("Raise an exception there instead of printing.", ("raise ValueError(value)",)),
         ),
     )
 

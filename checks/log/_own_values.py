@@ -17,6 +17,7 @@ from mgpu.snapshot import Log, UncaughtException
 
 from ._array_attributes import lacks_attribute
 from ._cached_samples import of_cached_samples
+from ._caught_before import consequence_of_caught
 from ._cut_samples import cut_within_image
 from ._divisions import emptied_length, zero_divisor
 from ._followed_values import origin, subscript
@@ -33,6 +34,7 @@ from ._own_calls import given_twice, not_pickled
 from ._own_checks import endless_recursion, stopped_by_itself
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
+from ._printed_paths import doubled_path, with_path
 from ._python_errors_in_torch import python_error_in_torch
 from ._refused_by_frameworks import refused_by_framework
 from ._refused_by_programs import refused_by_program
@@ -72,7 +74,14 @@ def explain(one: UncaughtException) -> Meaning | None:
 
 def explain_in(log: Log, one: UncaughtException) -> Meaning | None:
     """Return what the script's line got wrong, with what the log shows of the run before it."""
-    return too_large_at_once(one, log) or of_cached_samples(log, one, explain(one))
+    meant = too_large_at_once(one, log) or of_cached_samples(log, one, explain(one))
+    return meant and with_path(consequence_of_caught(meant, one), one)
+
+
+def explain_text(text: str, one: UncaughtException) -> Meaning | None:
+    """Return what the first exception of the chain that `one` ends means; only its text is known."""
+    kind, _, message = text.partition(": ")
+    return explain(UncaughtException(kind, message, one.file, one.line))
 
 
 def _by_line(one: UncaughtException) -> Meaning | None:
@@ -336,6 +345,7 @@ def _as_typed(command: str) -> str:
 
 
 _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
+    doubled_path,
     cut_within_image,
     gone_from_trainer,
     refused_by_framework,

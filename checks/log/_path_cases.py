@@ -8,6 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case
 
 from ._circumstances import either, every, line_of, own_line, raised_alone, said, shown, source_line, within
+from ._printed_paths import FIX, TWICE, WHY
 from ._relative_paths import without_slash
 
 _OPEN = (
@@ -101,7 +102,36 @@ LEFT_BY_EARLIER_RUN = Case(
     'Traceback (most recent call last):\n  File "/home/user/collect.py", line 12, in main\n'
     "    os.mkdir(out)\nFileExistsError: [Errno 17] File exists: 'out/data'",
     "https://docs.python.org/3/library/os.html#os.mkdir")
+RELATIVE = Case(
+    every(_in_path(r"'(?!/|~|\\|[A-Za-z]:)[^']+'"), own_line(r"\S")),
+    "{path} is not in the folder in which the run was started ({the_place})",
+    "The path is relative: it starts at the current folder of the process, which is not the script's. The run was "
+    "started in another folder, or the step that writes the file has not run there.",
+    (Fix("See where the run starts, and what is there.", ("pwd; ls -ld {path:path}",)),
+     Fix("Start the run in the folder that has it, or give the code the whole path.",
+         ("cd PROJECT && mgpu launch train.py",))),
+    'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n'
+    "    vocab = pickle.load(open(name, 'rb'))\n"
+    "FileNotFoundError: [Errno 2] No such file or directory: 'vocab.pkl'",
+    "https://docs.python.org/3/library/os.html#os.getcwd")
 PATHS = (
+    Case(_in_path(rf"'[^']*{TWICE}"),
+         "{path} does not exist: the path has a folder twice",
+         WHY,
+         (FIX, Fix("Look at it.", ("pwd; namei {path:path}",))),
+         _OPEN.format(file="settings.py", function="load", path="/srv/set/audio/set/audio/one.json"), _PYTHON),
+    Case(_in_path(r"'/(?:var/)?tmp/(?:tmp|pymp-)[a-z0-9_]{8}(?:/[^']*)?'"),
+         "a temporary folder was removed while the run still used it: {path}",
+         "Python's tempfile made it. Something else emptied the folder for temporary files: a program that removes "
+         "what is old (systemd-tmpfiles, cron), the end of another job, another process of this run that removes it at "
+         "its own end, or the with block of the script that made it. The workers of a DataLoader have their sockets "
+         "there (pymp-...), so they fail, too: \"Pin memory thread exited unexpectedly\", or errno 2 in "
+         "resource_sharer.",
+         (Fix("Put temporary files where nothing else removes them, and resume from the last checkpoint.",
+              ("export TMPDIR=/scratch/$USER/tmp && mkdir -p $TMPDIR",)),
+          Fix("See what removes them.", ("systemctl list-timers | grep tmp; cat /usr/lib/tmpfiles.d/tmp.conf",))),
+         _OPEN.format(file="cache.py", function="read", path="/tmp/tmpk3x9_2ab/index.json"),
+         "https://man7.org/linux/man-pages/man5/tmpfiles.d.5.html"),
     Case(_in_path(r"/snapshots/[0-9a-f]{40}/"),
          "a file is missing in the cache of the Hugging Face Hub: {path}",
          "The files below snapshots are links to those below blobs. The download was not complete, the cache was "

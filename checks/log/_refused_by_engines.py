@@ -57,6 +57,14 @@ OF_ENGINES = (
                  ("export UNSLOTH_CE_LOSS_TARGET_GB=1",), kind="stopgap"),
              Fix("Update Unsloth: releases differ in what they count as free.",
                  ("pip install --upgrade unsloth unsloth_zoo",)))),
+    Refusal("ValueError", r"Tensorboard already patched",
+            "TensorBoard is connected to wandb twice: by wandb.init(sync_tensorboard=True), and by "
+            "wandb.tensorboard.patch(){at}",
+            "sync_tensorboard=True calls patch() itself. The logger of a library or a trainer that has an option for "
+            "wandb does one of the two, and the script the other; a notebook does it again in each cell.",
+            (Fix("Leave it to one of them: call wandb.init() without it, or turn the option of the library off.",
+                 ("wandb.init(project='PROJECT')  # without sync_tensorboard=True",)),
+             Fix("Or undo the first one.", ("wandb.tensorboard.unpatch()",))), of_code=True),
     Refusal("ValueError UsageError AuthenticationError",
             r"API key must (?:be 40 characters long, yours was|have 40\+ characters, has) (?P<number>[1-3]?\d)\b",
             "what was given to wandb as the API key is none: it has {number} characters, and a key at least 40{at}",

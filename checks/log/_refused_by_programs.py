@@ -37,7 +37,28 @@ _OF_GAMES = (
             (Fix("Compare the spaces, and use the same wrappers in training and evaluation.",
                  ("print(model.observation_space, env.observation_space, env.reset()[0].shape)",)),)),
 )
+_OF_CONFIGS = (
+    Refusal("TypeError", r"^Missing values detected in object (?P<what>\w+) for the following fields:"
+            r"[\s-]*(?P<fields>\S.*)?",
+            "the config {what} of Isaac Lab has required values that are not set: {fields}",
+            "They are MISSING in the class of the config. The script sets them before it makes the environment: from "
+            "an option of the command line (a motion file, a robot's path), or in a subclass for the task.",
+            (Fix("Set them before gym.make(), by the option that they come from or in the config.",
+                 ("env_cfg.NAME.FIELD = VALUE", "python train.py --help")),)),
+)
 _OF_LOCALES = (
+    Refusal("UnicodeEncodeError", r"'(?P<codec>ascii|charmap|cp\d+|gbk|euc_kr|shift_jis|big5)' codec can't encode "
+            r"(?P<what>characters? (?:'[^']+'|in position [\d-]+))",
+            "the script prints what the encoding of its output ({codec}) does not have: {what}{at}",
+            "Python on Windows writes to a file or a pipe (> run.log, | Tee-Object, a scheduler's log) with the code "
+            "page of the system, which has no emoji, no check marks and only some letters. On Linux it does so with "
+            "ASCII if the locale is C, before Python 3.7. Nothing else is wrong at this line.",
+            (Fix("Set UTF-8 before Python starts.",
+                 ("$env:PYTHONUTF8 = 1  # PowerShell; set PYTHONUTF8=1 in cmd, export PYTHONUTF8=1 in bash",
+                  "python -X utf8 train.py")),
+             Fix("Or let the script do it, at its beginning.",
+                 ("sys.stdout.reconfigure(encoding='utf-8', errors='replace')",))), of_code=True,
+            line=r"\bprint\("),
     Refusal("UnicodeEncodeError", r"'(?P<codec>ascii|charmap|cp1252|gbk)' codec can't encode",
             "a text has characters that the output's encoding ({codec}) does not have{at}",
             "Before Python 3.7, print() and open() use ASCII if the locale is C. Since then, it is usually an explicit "
@@ -86,7 +107,7 @@ _OF_SERVICES = (
             (Fix("Add credit, or use the key of another project."),
              Fix("Let the program save what it has, so that it can continue from there."))),
 )
-_ALL = (*_OF_GAMES, *_OF_LOCALES, *_OF_TEXTS, *_OF_SERVICES)
+_ALL = (*_OF_GAMES, *_OF_CONFIGS, *_OF_LOCALES, *_OF_TEXTS, *_OF_SERVICES)
 # fmt: on
 
 

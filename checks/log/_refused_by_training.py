@@ -244,7 +244,12 @@ _LOADERS = alike(
                                                                              "False{at}"),
     (r"weights should be a 1d sequence but given weights have shape \(?(?P<got>[\d, ]+)",
      "the sampler gets weights of the shape ({got}), and takes one per sample{at}"),
-    (r"datasets should not be an empty iterable", "ConcatDataset gets no datasets{at}"),
+) + alike(
+    "It joins the datasets of a list, and the list is empty: nothing was found at the path, or no entry has the name, "
+    "release, subject, task or split that the script asks for.",
+    (Fix("See what is at the path that the data is read from, and print the list.",
+         ("ls PATH", "print(len(datasets))")),),
+    (r"datasets should not be an empty iterable", "ConcatDataset gets no datasets: no data was found{at}"),
 ) + alike(
     "A DataLoader is iterated. It has no items by index, no next of its own, and its sizes are fixed when it is made.",
     (Fix("Take a batch from an iterator, a sample from the dataset, or make a new loader.",

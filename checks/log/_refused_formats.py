@@ -122,6 +122,13 @@ _OF_FORMATS = (
             of_code=True),
 )
 _OF_HDF5 = (
+    Refusal("OSError FileNotFoundError", r"Unable to (?:synchronously )?create file \(unable to open file: name = "
+            r"'(?P<path>[^']+)', errno = 2\b",
+            "the folder of an HDF5 file that the script writes does not exist: {path}{at}",
+            "Writing creates the file, but not the folders above it. The path is relative to the folder in which the "
+            "run was started, unless it begins with /.",
+            (Fix("Create the folder first.", ("os.makedirs(os.path.dirname(path), exist_ok=True)",)),),
+            look=Look("See which part of the path is missing.", "pwd; namei {path:path}")),
     Refusal("KeyError", r"Unable to (?:synchronously )?open object \(object '(?P<name>[^']+)' doesn't exist",
             "the HDF5 file has no {name}{at}", "It was written with other names, or by another version of the code.",
             (Fix("List what is in it.", ("h5ls -r FILE", "print(list(f.keys()))")),)),

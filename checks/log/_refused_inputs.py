@@ -141,6 +141,18 @@ _OF_TABLES = (
             of_code=True),
     Refusal("ValueError", r"^No objects to concatenate", "pandas has no table to join: the list is empty{at}",
             "pd.concat got no tables: the loop that collects them found no file, or all were skipped.", (_EMPTY_LIST,)),
+    Refusal("ValueError", r"Length of (?:passed values is (?P<values>\d+), index implies (?P<rows>\d+)|"
+            r"values \((?P<count>\d+)\) does not match length of index \((?P<labels>\d+)\))",
+            "a Series gets {values}{count} values and an index of {rows}{labels} labels{at}",
+            "Both need one entry per value. A list that was extended in a loop (+=, extend) has the values of all "
+            "turns; one turn has as many as the index has labels. Or the index is of another table.",
+            (Fix("Print both lengths.", ("print(len(data), len(index))",)),
+             Fix("Collect one list per turn, and make a table of them.",
+                 ("rows.append(result); df = pd.DataFrame(rows, columns=index)",))), line=r"\bSeries\("),
+    Refusal("ValueError", r"Length of passed values is (?P<values>\d+), index implies (?P<rows>\d+)",
+            "pandas gets {values} values for an index of {rows} labels{at}",
+            "Both need one entry per value. The values are of another or a filtered table, or of all turns of a loop.",
+            (Fix("Print both lengths.", ("print(len(data), len(index))",)),)),
     Refusal("ValueError", r"Length of values \((?P<values>\d+)\) does not match length of index \((?P<rows>\d+)\)",
             "a column gets {values} values, and the table has {rows} rows{at}",
             "The values are of another or a filtered table, or some rows were skipped when they were computed, such as "

@@ -79,6 +79,20 @@ def argument_missing(groups: Mapping[str, str], _: UncaughtException | None) -> 
     )
 
 
+def misspelled_option(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain an option that the usage in the log has with another spelling."""
+    wrong, meant = groups.get("wrong"), groups.get("meant")
+    if not wrong or not meant:
+        return None
+    is_same = re.sub(r"[-_.]", "", wrong).lower() == re.sub(r"[-_.]", "", meant).lower()
+    return Meaning(
+        f"the script has no option {wrong}: {'it is written' if is_same else 'probably it is'} {meant} there",
+        f"The usage in the log lists {meant}. To argparse, - and _ are different letters. What it did not accept: "
+        f"{groups.get('argument', '')}.",
+        (Fix(f"Write {meant} in the command, or give the option both names in the script."),),
+    )
+
+
 # fmt: off
 SYNC_BATCH_NORM = Case(
     within(r"^torch/nn/modules/batchnorm\.py in forward|(?i:/\w*sync_?b(?:atch_?)?n(?:orm)?\w*\.py in forward)"),
@@ -233,6 +247,7 @@ NO_SUCH_COMMAND = Case(
      Fix("Or use the documentation of the installed release.", ("pip show trl accelerate transformers deepspeed",))),
     "usage: trl\nTRL CLI: error: argument command: invalid choice: 'vllm-serve' (choose from 'chat', 'dpo', 'sft')\n",
     "https://github.com/huggingface/trl/releases/tag/v0.16.0")
+
 OTHER_CHOICE = Case(
     line_of("log_argument_unknown", r"argument [^:]+: invalid choice"),
     "an option has a value that is not one of its choices: {argument}",

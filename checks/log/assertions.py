@@ -8,7 +8,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
-from ._circumstances import source_line
+from ._circumstances import shown, source_line
 
 _ASSERT = "https://docs.python.org/3/reference/simple_stmts.html#the-assert-statement"
 _DATASET = "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/datasets/gpt_dataset.py"
@@ -66,6 +66,19 @@ _MULTIPLES = (
         _ARGUMENTS),
 )
 
+_OF_WARP = Case(
+    shown("warp_without_driver"),
+    "the run needs a GPU, and Warp found no CUDA driver in this process: it has only the CPU",
+    "Warp looks for libcuda, which comes with NVIDIA's driver. The node has no GPU or no driver, the container was "
+    "started without its GPUs, or the driver does not start.",
+    (Fix("Check whether this process has a driver and GPUs.",
+         ("nvidia-smi -L; echo \"$CUDA_VISIBLE_DEVICES\"", "ldconfig -p | grep libcuda.so", "mgpu doctor")),
+     Fix("Request GPUs from Slurm or the container.", ("sbatch --gpus-per-node=1 ...", "docker run --gpus all")),
+     Fix("Without a GPU, choose another backend than Warp, if the program has one.")),
+    "Warp 1.10.0 initialized:\n   CUDA driver not found or failed to initialize\n   Devices:\n     \"cpu\"\n"
+    'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    env = make()\n'
+    "RuntimeError: The simulation requires CUDA.\n",
+    "https://nvidia.github.io/warp/installation.html")
 ROWS = (
     Row("log_assertion_of_multiples", "root", "script", r"^\s*assert \(?(?P<what>[^=,(]+ ?% ?[^=]+ ?== ?0)\)?$",
         ("    assert args.batch_size % len(devices) == 0", "    assert (num_experts % ep_size == 0)"),
@@ -163,7 +176,8 @@ ROWS = (
              ("nvidia-smi -L; echo \"$CUDA_VISIBLE_DEVICES\"",
               "python -c 'import torch; print(torch.version.cuda, torch.cuda.device_count())'", "mgpu doctor")),
          Fix("Request GPUs from Slurm or the container.", ("sbatch --gpus-per-node=8 ...", "docker run --gpus all"))),
-        "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/initialize.py"),
+        "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/initialize.py",
+        cases=(_OF_WARP,)),
 )
 # fmt: on
 

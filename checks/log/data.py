@@ -5,11 +5,11 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
-from ._circumstances import either, said, within
+from ._circumstances import either, every, line_of, said, shown, within
 from ._file_call_cases import CALLS, COMMANDS, CREATED_BEFORE, OTHER_END_CLOSED, WANDB_ENDED
 from ._library_cases import EPOCH_WITHOUT_STEPS
 from ._loader_cases import WORKERS
-from ._path_cases import HOMES, LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, PATHS
+from ._path_cases import HOMES, LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, PATHS, RELATIVE
 from ._sample_shapes import explain_shapes
 from ._system_cases import PROGRAM_MISSING
 
@@ -80,6 +80,18 @@ _INDEX_FILES = (
          "https://huggingface.co/docs/datasets/about_cache"),
 )
 
+_OF_DRIVE = Case(
+    every(shown("google_drive"), line_of("log_disk_failed", r"\[Errno (?:5|107)\]")),
+    "Google Drive, which Colab mounts as a folder, failed while it was read or written",
+    "The mount reads each file over the network. Folders with thousands of files, many small reads in several workers, "
+    "and a used up quota of Drive end with errno 5 (Input/output error). The code and the file are not the fault.",
+    (Fix("Copy the data to the local disk as one archive, and read it there.",
+         ("cp /content/drive/MyDrive/data.zip /content/ && unzip -q /content/data.zip -d /content/data",)),
+     Fix("Mount it again, and wait if the quota of the day is used up.",
+         ("drive.flush_and_unmount(); drive.mount('/content/drive')",))),
+    'Traceback (most recent call last):\n  File "/content/drive/MyDrive/project/train.py", line 9, in main\n'
+    "    image = Image.open(path)\nOSError: [Errno 5] Input/output error: '../data/7.png'\n",
+    "https://research.google.com/colaboratory/faq.html")
 ROWS = (
     Row("log_loader_out_of_shm", "root", "script",
         r"is killed by signal: Bus error|[Bb]us error encountered in worker|"
@@ -225,7 +237,7 @@ ROWS = (
         "A disk is broken, a mount was lost (FUSE, Lustre, NFS), or a server evicted this client.",
         Fix("Check the kernel log.", ("sudo dmesg -T | tail -50", "findmnt -T PATH",
                                       "mgpu doctor --only disk_error_logged,lustre_unhealthy"), who="admin"),
-        _ERRNO),
+        _ERRNO, cases=(_OF_DRIVE,)),
     Row("log_permission_denied", "root", "script",
         r"PermissionError: \[Errno 13\] Permission denied: ['\"]?(?!/tmp/ray\b)(?P<path>[^'\"\s]+(?: [^'\"\s]+)*)",
         ("PermissionError: [Errno 13] Permission denied: '/data/out/model.bin'",),
@@ -245,12 +257,13 @@ ROWS = (
          "FileNotFoundError: Couldn't find any data file at /data/x.",
          "FileNotFoundError: Unable to find '/data/x.json'",
          "RuntimeError: unable to open file </data/x.safetensors> in read-only mode: No such file or directory (2)"),
-        "a file that the script reads does not exist",
+        "a file that the script reads does not exist: {path}",
         "The path is relative to another folder, is not mounted on this node, or another rank has not written it yet.",
         Fix("Check whether it exists on every node.", ("pwd; ls -ld {path:path}",
                                                        "srun --ntasks-per-node=1 ls -ld {path:path}")),
         _PYTHON, because_of=("log_path_in_slurm_spool",),
-        cases=(*COMMANDS, PROGRAM_MISSING, *_INDEX_FILES, *PATHS, *CALLS)),
+        cases=(*COMMANDS, PROGRAM_MISSING, *_INDEX_FILES, *PATHS, *CALLS, RELATIVE),
+        summary="A file that the script reads does not exist."),
     Row("log_cache_raced", "root", "script",
         r"FileNotFoundError: .*(?:\.incomplete|\.lock)'?|FileExistsError: \[Errno 17\] ",
         ("FileNotFoundError: [Errno 2] No such file or directory: '/home/u/.cache/huggingface/x.incomplete'",

@@ -29,7 +29,12 @@ from ._messages import (
     wrong_value,
 )
 from ._own_objects import Meaning
+from ._printed_paths import said_elsewhere
 
+_OF_HANDLER = (
+    Fix("Start with the first exception, and its traceback above the second."),
+    Fix("Let the script raise it: without that try block, the log ends with the real error."),
+)
 _PATH = "Go to that line. The traceback shows the call path."
 # fmt: off
 # They report that a process was asked to stop, or that another one failed: never what went wrong.
@@ -159,7 +164,7 @@ def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix, explaine
     follow = (Fix(f'Follow the error message: "{" ".join(advised)}"'),) if advised else ()
     return Problem(
         f"{where} raised {short_name(one.type)}{f' {on}' if on else ''}{said}{value}{from_cause}",
-        f"{cause}{chain_text(one)}{followers(one, log)}{line_of_code(one, explained=explained)}{_said_elsewhere(one)}"
+        f"{cause}{chain_text(one)}{followers(one, log)}{line_of_code(one, explained=explained)}{said_elsewhere(one)}"
         f"{_after_steps(one, log)}",
         (*follow, *fixes),
         {
@@ -191,11 +196,6 @@ def _after_steps(one: UncaughtException, log: Log) -> str:
         f' It came after steps that worked, the last is "{last}": it depends on what is different at this one, such as '
         "a batch, the end of the data, an evaluation or a checkpoint."
     )
-
-
-def _said_elsewhere(one: UncaughtException) -> str:
-    when, line = ("Just before it", one.said_before) if one.says_more is None else ("Elsewhere", one.says_more)
-    return f' {when}, the program printed: "{line}".' if line else ""
 
 
 @check(Severity.ERROR, source="https://docs.python.org/3/library/traceback.html", role="root", kind="script")
@@ -266,15 +266,15 @@ def _in_a_handler(one: UncaughtException, log: Log, handled: str) -> Problem:
     """Return a problem that names the first exception: the code that handled it failed too."""
     general = _problem(one, log, "")
     on = _ranks_text(one, log)
+    first = own_values.explain_text(handled, one)
+    why = f"{first.why} {handled}." if first else "The first exception is usually the cause."
     return replace(
         general,
-        title=f"{handled}{f' {on}' if on else ''}; while it was handled, {short_name(one.type)} was raised too",
-        cause=f"The first exception is usually the cause. An except branch, a retry or a clean-up followed it and "
-        f"failed at {one.place or 'another line'}: {one.message}.{line_of_code(one)}",
-        fix=(
-            Fix("Start with the first exception, and its traceback above the second."),
-            Fix("Let the script raise it: without that try block, the log ends with the real error."),
-        ),
+        title=f"{first.title if first else handled}{f' {on}' if on else ''}; while it was handled, "
+        f"{short_name(one.type)} was raised too",
+        cause=f"{why} An except branch, a retry or a clean-up followed it and failed at "
+        f"{one.place or 'another line'}: {one.message}.{line_of_code(one)}",
+        fix=(*(first.fixes if first else ()), *(_OF_HANDLER if one.packages[-1:] == ("",) else _OF_HANDLER[:1])),
     )
 
 

@@ -11,6 +11,7 @@ from ._circumstances import either, every, innermost, never, said, source_line, 
 from ._gpu_memory import GIANT, Numbers, numbers, trace
 from ._gpu_memory_before_steps import BEFORE_STEPS
 from ._gpu_memory_by_driver import DRIVER
+from ._gpu_memory_in_pieces import IN_PIECES
 from ._gpu_memory_in_steps import IN_STEPS
 from ._gpu_memory_of_others import OTHERS, OWN_GPU, SHARD, SMALLER, held_beside, held_unseen, is_alone, taken
 from ._gpu_memory_of_trainers import OF_TRAINERS
@@ -21,6 +22,7 @@ _ALLOCATOR = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 _TROUBLE = "https://github.com/huggingface/accelerate/blob/main/docs/source/basic_tutorials/troubleshooting.md"
 _TENSORFLOW = "https://www.tensorflow.org/api_docs/python/tf/errors/ResourceExhaustedError"
 _WHOLE = 0.9  # of the GPU: a limit near its size changes nothing
+_SMALLEST = 4.0  # GiB, of GPUs of laptops and old cards
 _REAL = 1024.0  # GiB: no GPU has more
 # fmt: off
 _SEGMENTS = Fix("Let the allocator join free segments.",
@@ -170,6 +172,19 @@ _LAST = (
                "transformers/models/qwen2/modeling_qwen2.py in forward"),
          "https://openrlhf.readthedocs.io/en/latest/performance.html"),
 )
+_SMALL = Case(
+    every(numbers(lambda read: read.total is not None and read.total <= _SMALLEST),
+          never(numbers(lambda read: read.tried is None))),
+    "a GPU's memory is full, and this GPU has little of it: at most 4 GiB in all",
+    "CUDA itself needs 0.3 to 0.6 GiB, and a display some more. What is left is enough for inference of small models, "
+    "and rarely for training: weights, gradients, two optimizer states and the activations of a batch.",
+    (Fix("Try the smallest batch, smaller inputs and a smaller model; add up gradients of several steps.",
+         ("loader = DataLoader(dataset, batch_size=1, ...)",
+          "with torch.autocast('cuda', dtype=torch.float16):")),
+     Fix("Or use another GPU, or the CPU.", ("nvidia-smi", "CUDA_VISIBLE_DEVICES= python train.py"))),
+    trace("train.py in main", "models.py in forward",
+          message="RuntimeError: CUDA out of memory. Tried to allocate 96.00 MiB (GPU 0; 3.81 GiB total capacity; 2.90 "
+                  "GiB already allocated; 20.31 MiB free; 3.02 GiB reserved in total by PyTorch)"), _ALLOCATOR)
 _GENERAL = 3  # of the cases of the steps: a later step, the backward and the forward pass. The numbers say more.
 _IN_NOTEBOOK = Case(
     within(r"^(?:Cell In ?\[\d+\]|<ipython-input-\d+)"),
@@ -186,8 +201,8 @@ _IN_NOTEBOOK = Case(
     "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity; "
     "7.25 GiB already allocated; 0 bytes free; 7.27 GiB reserved in total by PyTorch)",
     "https://docs.pytorch.org/docs/stable/notes/faq.html")
-_CASES = (*_FIRST, *DRIVER, *BEFORE_STEPS, *OF_TRAINERS, *IN_STEPS[:-_GENERAL], *_LAST, *IN_STEPS[-_GENERAL:],
-          _IN_NOTEBOOK)
+_CASES = (*_FIRST, *DRIVER, *BEFORE_STEPS, *IN_PIECES, _SMALL, *OF_TRAINERS, *IN_STEPS[:-_GENERAL], *_LAST,
+          *IN_STEPS[-_GENERAL:], _IN_NOTEBOOK)
 # The same places, if another process holds too little to explain it.
 _OWN = "Including non-PyTorch memory"
 _BESIDE = (

@@ -72,6 +72,11 @@ ROWS = (
          ("2026-03-19 09:32:46,050 - wandb.wandb_agent - INFO - Running runs: ['2l8thknc']",
           "wandb: Agent Starting Run: 2l8thknc with config:"),
          "https://docs.wandb.ai/guides/sweeps"),
+    _row("google_drive", r"/content/(?:g?drive)/",
+         ('  File "/content/drive/MyDrive/project/train.py", line 9, in <module>', "root: /content/gdrive/MyDrive/x"),
+         "https://research.google.com/colaboratory/faq.html"),
+    _row("warp_without_driver", r"CUDA driver not found or failed to initialize",
+         ("   CUDA driver not found or failed to initialize",), "https://nvidia.github.io/warp/installation.html"),
     _row("bashrc_was_read", r"\.bashrc: line \d+: ", ("/home/ada/.bashrc: line 10: rbenv: command not found",), _BASH),
 )
 # fmt: on

@@ -22,6 +22,7 @@ from ._start_cases import (
     WINDOWS_SCRIPT,
     argument_missing,
     at_loopback,
+    misspelled_option,
 )
 
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
@@ -283,7 +284,7 @@ ROWS = (
         "Launcher options go before the script, script options after it.",
         Fix("Check which arguments they accept.", ("python train.py --help", "mgpu launch --help")),
         "https://docs.python.org/3/library/argparse.html#exit-methods",
-        cases=(NO_SUCH_COMMAND, OTHER_CHOICE, PASTED_TWICE),
+        cases=(NO_SUCH_COMMAND, OTHER_CHOICE, PASTED_TWICE), explain=misspelled_option,
         summary="The script or the launcher does not accept an argument."),
     Row("log_local_rank_required", "root", "script",
         r"error: the following arguments are required: --local[-_]rank\b",

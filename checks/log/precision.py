@@ -40,7 +40,7 @@ _IN_NUMPY = Fix("Start with the lines that the RuntimeWarnings name: print what 
 _FORWARD = Fix("Find the forward call that torch printed above, after \"Error detected in\": its last line made the "
                "value.", ("print(torch.isfinite(x).all(), x.min(), x.max())  # before that line",))
 _NUMPY_BEFORE = (
-    "numpy divided by zero, or computed NaN, before it (RuntimeWarning in the log): a count or a sum that is 0 becomes "
+    "numpy divided by zero, or computed NaN, before it ({shown_array_not_finite}): a count or a sum that is 0 becomes "
     "inf or NaN, and gets into the loss as a weight of a class, a mean or a normalization.")
 _NAN = "RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.\n"
 _WARNED = "/x/weights.py:161: RuntimeWarning: divide by zero encountered in true_divide\n"

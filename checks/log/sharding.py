@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, names_file, signatures
 from mgpu.snapshot import UncaughtException
 
 from . import _checkpoint_cases, _device_cases, _flat_shards, _loading_cases
@@ -30,6 +30,17 @@ def _of_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Me
 
 
 # fmt: off
+_DOWNLOAD = Fix("Check its size, and download it again on one rank.",
+                ("ls -la FILE; head -c 100 FILE", "git lfs pull"))
+_NAMED_IN_CODE = Case(
+    names_file,
+    "{the_file} is damaged, truncated, or only a Git LFS pointer ({the_place})",
+    "Writing or downloading it was interrupted (full disk, a kill, several ranks writing one file), or it has another "
+    "format than the call reads. A file of 130 bytes is a pointer that git-lfs never replaced.",
+    _DOWNLOAD,
+    'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n'
+    "    net = torch.load('weights/best.pt')\n"
+    "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory\n", _TENSORS)
 ROWS = (
     Row("log_fsdp_mixed_parameters", "root", "script",
         r"Must flatten tensors with uniform (?:dtype|`?requires_grad`?)|FlatParameter`? requires uniform|"
@@ -244,8 +255,7 @@ ROWS = (
         "a checkpoint or data file is damaged, truncated, or only a Git LFS pointer",
         "Writing or downloading it was interrupted (full disk, a kill, several ranks writing one file). A file of 130 "
         "bytes is a pointer that git-lfs never replaced.",
-        Fix("Check its size, and download it again on one rank.", ("ls -la FILE; head -c 100 FILE", "git lfs pull")),
-        _TENSORS),
+        _DOWNLOAD, _TENSORS, cases=(_NAMED_IN_CODE,)),
     Row("log_weights_shared_in_memory", "root", "script", r"Some tensors share memory, this will lead to duplicate|"
         r"weights trying to be saved contained shared tensors",
         ("RuntimeError:     Some tensors share memory, this will lead to duplicate memory on disk and potential "

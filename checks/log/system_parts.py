@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
+
+from ._circumstances import shown
 
 _JAX = "https://docs.jax.dev/en/latest/installation.html"
 # fmt: off
+_COMPUTED = Case(
+    shown("array_not_finite"),
+    "scikit-learn gets NaN or infinity that numpy computed before: {shown_array_not_finite}",
+    "numpy only warns of it, once per line of code. 0 / 0 is NaN, any other number / 0 is infinity: a sum, a count, "
+    "a standard deviation or a range (max - min) is 0, because all values are equal or there are none. A logarithm of "
+    "0 and a root of a negative number do the same.",
+    (Fix("Test the divisor in that line, and decide what such a case means: zeros, or leaving it out.",
+         ("size = x.max() - x.min()", "x = (x - x.min()) / size if size > 0 else numpy.zeros_like(x)")),
+     Fix("Stop at the first such operation, to see its values.", ("numpy.seterr(divide='raise', invalid='raise')",))),
+    "/home/user/score.py:31: RuntimeWarning: invalid value encountered in divide\n"
+    "  return total / total.sum()\n"
+    'Traceback (most recent call last):\n  File "/home/user/score.py", line 40, in main\n    fit(x, y)\n'
+    "ValueError: Input X contains NaN.\n",
+    "https://numpy.org/doc/stable/reference/generated/numpy.errstate.html")
 ROWS = (
     Row("log_spacy_model_missing", "root", "script",
         r"\[E050\] Can't find model '(?P<name>[\w./-]*\w)'",
@@ -29,7 +45,7 @@ ROWS = (
          Fix("Fill them, or use a model that accepts them.",
              ("sklearn.impute.SimpleImputer().fit_transform(X)", "HistGradientBoostingClassifier()"))),
         "https://scikit-learn.org/stable/modules/impute.html",
-        summary="The data for scikit-learn has missing or infinite values."),
+        cases=(_COMPUTED,), summary="The data for scikit-learn has missing or infinite values."),
     Row("log_xla_libraries_missing", "root", "library",
         r"libdevice not found at|DNN library is not found|"
         r"RuntimeError: Unable to initialize backend '(?:cuda|gpu)'",

@@ -242,6 +242,20 @@ ROWS = (
         Fix("Compare the ids, and use those of the annotation file.",
             ("print({{r['image_id'] for r in results}} - set(coco.getImgIds()))",)),
         "https://github.com/cocodataset/cocoapi/blob/master/PythonAPI/pycocotools/coco.py"),
+    Row("log_raster_not_decoded", "root", "script",
+        r"(?P<path>[^\s'\",]+), band \d+: IReadBlock failed at X offset (?P<x>\d+), Y offset (?P<y>\d+)",
+        ("ERROR 1: /data/scenes/B04.tif, band 1: IReadBlock failed at X offset 0, Y offset 512: "
+         "TIFFReadEncodedStrip() failed.",
+         "rasterio.errors.RasterioIOError: tiles/a.tif, band 3: IReadBlock failed at X offset 2, Y offset 9: "
+         "TIFFReadEncodedTile() failed."),
+        "GDAL cannot decode {path}: the file is damaged or incomplete (block {x}, {y})",
+        "Its beginning can be read, and a later block cannot: a copy or download was interrupted, a disk was full, or "
+        "two processes wrote the file. Of a file behind an address (/vsicurl/, /vsis3/), the server can have sent a "
+        "part only. GDAL prints this and goes on, so samples of that file can have zeros. Other lines can name more "
+        "files.",
+        (Fix("Read the whole file, and copy or download it again if that fails.", ("gdalinfo -checksum {path:path}",)),
+         Fix("Make again what was cut out of it.")),
+        "https://gdal.org/en/stable/drivers/raster/gtiff.html", summary="GDAL cannot decode a block of an image."),
     Row("log_scene_not_recognized", "root", "script", r"Could not recognize scene type!|Colmap camera model not "
                                                       r"handled",
         ("AssertionError: Could not recognize scene type!",

@@ -81,6 +81,8 @@ class UncaughtException:
     cloned: bool = False  # the deepest frame in a package is in a clone of its repository, not in site-packages
     says_more: Text | None = None  # another line near the end of the log that contains the message, and more
     said_before: Text | None = None  # a problem that the program reported in its last lines before the traceback
+    said_after: Text | None = None  # the same in the last lines of the log: buffered output follows the traceback
+    printed_paths: tuple[Text, ...] = ()  # whole paths in the last lines before the traceback, the latest last
     printed: tuple[Text, ...] = ()  # lines with sizes, or with tensors that hold -1 or -100, printed near the traceback
     pythons: tuple[Label, ...] = ()  # of a failed import: the Python that runs, and another one, of the deepest frame
 

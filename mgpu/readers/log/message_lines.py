@@ -19,6 +19,15 @@ NOT_OF_MESSAGE = re.compile(
     r"(?:^|/)\S+\.py:\d+: \w*Warning"
 )
 
+# Messages of Python's own, which have one line. What follows is other output.
+ONE_LINE = re.compile(
+    r"^(?:local variable '\w+' referenced before assignment|cannot access (?:local|free) variable '\w+' where it is "
+    r"not associated with a value(?: in enclosing scope)?|name '\w+' is not defined|"
+    r"'\w+' object has no attribute '\w+'|'\w+' object is not (?:subscriptable|iterable|callable)|"
+    r"(?:integer )?(?:division|modulo)(?: or modulo)? by zero|"
+    r"(?:list|tuple|string) index out of range|(?:not enough|too many) values to unpack \([^()]*\))$"
+)
+
 # Keras names the layer, and says after an empty line what was wrong there.
 ANNOUNCES = re.compile(r"Exception encountered when calling ")
 # TensorFlow's traceback of a function that it had converted, as the message. Its last line is the exception.

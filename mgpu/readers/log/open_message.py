@@ -12,6 +12,7 @@ from mgpu.readers.log.message_lines import (
     ANNOUNCES,
     CONVERTED,
     NOT_OF_MESSAGE,
+    ONE_LINE,
     OPENS_REASON,
     end_of_converted,
     whole_message,
@@ -80,6 +81,7 @@ class OpenMessage:
         self.complete |= self.blank and not OPENS_REASON.match(text)
         self.blank = False
         self.complete |= text == f"{self.found.type}: {self.found.message}"  # of another rank, without its traceback
+        self.complete |= not self.more and not text[:1].isspace() and bool(ONE_LINE.match(self.found.message))
         self.complete |= bool(line.at or NOT_OF_MESSAGE.search(text) or HEAD in text or training_step(text))
         if self.complete or len(self.more) >= _MORE_LINES:
             return

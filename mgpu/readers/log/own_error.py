@@ -40,6 +40,18 @@ _REFUSES = re.compile(
     r"please (?:set|provide|specify|install|use|run|check|pass)|failed to|aborting|exiting)\b",
     re.I,
 )
+# A last line that says why the program leaves, also as a warning.
+_LEAVES = re.compile(
+    r"(?P<why>.{12,})[.;,:!]\s+(?:(?:now |program |script |training )?(?:exiting|aborting|quitting|giving up)(?: now)?|"
+    r"(?:the )?(?:program|script) (?:will )?(?:exits?|aborts?|stops?))\W*$",
+    re.I,
+)
+_REASON = re.compile(
+    r"\b(?:must|cannot|can't|could (?:not|n't)|not found|missing|required|requires|invalid|unsupported|failed|unable|"
+    r"error|not (?:set|supported|available|enough|exist|installed|valid)|does not|doesn't|needs? to be|"
+    r"no \w+(?: \w+)? (?:found|given|available|specified))\b",
+    re.I,
+)
 _FAILS = re.compile(r"\b(?:errors?|fail\w*|exceptions?|crash\w*|kill\w*|lost|out of|not|no)\b", re.I)
 _NO_MESSAGE = re.compile(
     r"^\s|\d+%\||Traceback|Error executing job with overrides|^\{|"
@@ -68,6 +80,9 @@ def own_error(tail: str, log: Log, lines: int) -> OwnError | None:
 
 
 def _error(line: Line, file: str, number: int, *, failed: bool, alone: bool) -> OwnError | None:
+    leaves = _LEAVES.search(line.text)
+    if leaves and _REASON.search(leaves["why"]) and not is_handled(leaves["why"]):
+        return OwnError(shown_text(line.text), file, number, line.rank)
     if is_handled(line.text) or _NO_MESSAGE.search(line.text):
         return None
     found = _ERROR.match(line.text) or (_ERROR.search(line.whole) if line.whole != line.text else None)

@@ -35,6 +35,7 @@ from mgpu.readers.log.learned_prefixes import LearnedPrefixes
 from mgpu.readers.log.line import Line, LineNumbers, clip_around_match, looks_labelled, parse_line
 from mgpu.readers.log.nccl_errors import NcclErrors
 from mgpu.readers.log.opening import open_log, pieces, rank_in_name
+from mgpu.readers.log.powershell import PowerShell
 from mgpu.readers.log.row_matching import LONGEST_LINE, Signatures, known_signatures
 from mgpu.readers.log.same_exception import joined
 from mgpu.readers.log.second_reading import read_end
@@ -131,7 +132,7 @@ class _File:
         self.tables = Tables()
         self.tracebacks = Tracebacks(name, signatures.match_text, signatures.of_others)
         self.stacks = StackDumps(name)
-        self.prefixes = LearnedPrefixes()
+        self.prefixes, self.powershell = LearnedPrefixes(), PowerShell()
         self.labelled: bool | None = None
         self._boring: set[bytes] = set()
         self._boring_bytes = 0
@@ -161,7 +162,7 @@ class _File:
         if self.pieces % _LOOK_FOR_RANKS == 0 or self.pieces < _LOOK_FOR_RANKS:
             self.found.ranks.update(map(int, _PREFIX.findall(piece)))
         self.pieces += 1
-        piece = plain.text(piece)
+        piece = self.powershell.joined(plain.text(piece))
         self.course.announced.take_bars(piece)
         shapes = prefilter.shape(piece).split(b"\n")
         if self.labelled is None:

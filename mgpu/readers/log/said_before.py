@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 from mgpu.readers.log.course import is_handled
 from mgpu.readers.log.learned_prefixes import HEAD
 from mgpu.readers.log.line import parse_line, shown_text
+from mgpu.readers.log.own_error import OF_OTHERS
 
 _LINES = 8  # that are not empty, before the traceback
 _TRACEBACK_LINES = 400  # most lines between the head of a traceback and its exception
 _PROBLEM = re.compile(
     r"\b(?:errors?|failed|failure|exception|not found|missing|cannot|can't|could ?n[o']t|unable|invalid|"
-    r"skip(?:ping|ped)?|empty|mismatch\w*|no such|does not|is not|ignor(?:ed|ing)|corrupt\w*|truncated|unexpected|"
+    r"unsupported|unrecogni[sz]ed|is unknown|^unknown \w+|skip(?:ping|ped)?|empty|mismatch\w*|no such|does not|is not|"
+    r"ignor(?:ed|ing)|corrupt\w*|truncated|unexpected|"
     r"(?:no|0|zero|found no) (?:\w+ )?(?:samples?|images?|files?|batch(?:es)?|rows?|examples?|records?|checkpoints?|"
     r"labels?|data|datasets?|valid)|length (?:is |of )?0|not (?:supported|available|exist|initialized))\b",
     re.I,
@@ -32,7 +34,7 @@ _SETTLED = re.compile(
 )
 # What libraries print in every run, launchers, tracebacks, bars, code, options and the values of a step.
 _OTHERS = re.compile(
-    r"(?-i:[a-z]Warning\b)|warnings?\.warn|\bDEBUG\b|/(?:site|dist)-packages/|^\s|^[-=*#+_~^]{3}|\d%\||\bit/s\b|"
+    r"^[\u2500-\u257f]|(?-i:[a-z]Warning\b)|warnings?\.warn|\bDEBUG\b|/(?:site|dist)-packages/|^\s|^[-=*#+_~^]{3}|\d%\||\bit/s\b|"
     r"^File \"|Traceback|During handling|direct cause|^[\w.]+(?:Error|Exception)\b|^wandb\b|"
     r"\btensorflow/\w+/\S+\.cc:\d+\]|"
     r"\b(?:absl|TF-TRT|oneDNN|cuDNN factory|OMP_NUM_THREADS|"
@@ -86,6 +88,20 @@ def _waited_for(before: Sequence[str], rank: int | None) -> str | None:
     times = Counter(text for text in texts if _NOT_YET.search(text) and not _OTHERS.search(text))
     often = [text for text in dict.fromkeys(reversed(texts)) if times[text] >= _TIMES]
     return next((text for text in often if " not " in text), often[0] if often else None)
+
+
+def find_after(lines: Sequence[str], last: int, rank: int | None, is_noise: Callable[[str], bool]) -> str | None:
+    """Return the latest such line at the end of the log: output in a buffer is written when the process ends.
+
+    Parameters as in `find`. None if another exception follows.
+    """
+    if any(HEAD in raw for raw in lines[last + 1 :]):
+        return None
+    below = [parse_line(raw) for raw in lines[last + 1 :][-5 * _LINES :]]
+    said = [one for one in below if not OF_OTHERS.search(one.text)][-_LINES:]
+    texts = [one.text.strip() for one in reversed(said) if one.rank is None or rank is None or one.rank == rank]
+    found = next((text for text in texts if _is_problem(text) and not is_noise(text)), None)
+    return shown_text(found) if found else None
 
 
 def first_head(lines: Sequence[str], last: int) -> int | None:

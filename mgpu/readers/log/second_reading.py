@@ -16,11 +16,12 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
 
-from mgpu.readers.log import caught_messages, last_step, pauses, printed_values, pythons, said_before
+from mgpu.readers.log import caught_messages, last_step, pauses, printed_paths, printed_values, pythons, said_before
 from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.reported_error import with_report
 from mgpu.readers.log.row_matching import Signatures, signature_rows
+from mgpu.readers.log.usage import similar_option
 from mgpu.snapshot import CutTraceback, LastStep, Log, OwnError, Pause, SignatureMatch, UncaughtException
 
 _EXCERPT_LINES = 60  # a longer log was not typed or wrapped by hand
@@ -34,6 +35,7 @@ _MISTAKES = 2
 _FEWEST, _MOST = 2, 10  # words of a message that another line can contain
 _MORE = 5  # characters that it must have besides
 _CODE = re.compile(r"^(?:raise |assert |return |logg?(?:er|ing)?\.|print\(|warnings\.)|\bFile \"")
+_NOT_ACCEPTED = "error: unrecognized arguments: "
 _USUAL_TYPES = ("ValueError", "RuntimeError")  # of a message that was logged without its type
 _LONG_WORD, _ALIKE = 5, 0.8  # shorter words must be equal; similarity of longer ones
 
@@ -47,7 +49,7 @@ def read_end(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
         _with_reports(_with_details(log, tail), tail, lines, signatures),
         cut=tuple(with_report(one, tail, lines) for one in log.cut),
     )
-    log = replace(_read_again(log, tail, signatures), reached=_reached(log, tail, lines))
+    log = replace(_read_again(_with_options(log, tail, lines), tail, signatures), reached=_reached(log, tail, lines))
     caught = caught_messages.find(tail, log.files[-1], lines)
     log = _of_caught(log, caught, signatures) if caught else log
     last = own_error(tail, log, lines) or caught
@@ -58,6 +60,20 @@ def read_end(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
         pause=_pause(log, tail, lines, signatures),
         silence=_silence(log, tail, lines, signatures),
     )
+
+
+def _with_options(log: Log, tail: str, lines: int) -> Log:
+    """Return the log in which an argument that was not accepted has the option that is meant, by the usage above it."""
+    text = tail.removesuffix("\n").split("\n")
+
+    def with_option(one: SignatureMatch) -> SignatureMatch:
+        place = one.line - lines + len(text) - 1
+        if _NOT_ACCEPTED not in one.text or one.file != log.files[-1] or not 0 <= place < len(text):
+            return one
+        similar = similar_option(text, place, one.groups.get("argument", ""))
+        return replace(one, groups={**one.groups, "wrong": similar[0], "meant": similar[1]}) if similar else one
+
+    return replace(log, seen=tuple(map(with_option, log.seen)))
 
 
 def _pause(log: Log, tail: str, lines: int, signatures: Signatures) -> Pause | None:
@@ -116,6 +132,8 @@ def _with_reports(log: Log, tail: str, lines: int, signatures: Signatures) -> Lo
         return replace(
             one,
             said_before=said_before.find(text, place, one.rank, is_noise, one.cause),
+            said_after=said_before.find_after(text, place, one.rank, is_noise),
+            printed_paths=printed_paths.find(text, place, one.rank),
             printed=printed_values.find(text, place, one.rank),
             pythons=pythons.find(text, place, one.type),
         )

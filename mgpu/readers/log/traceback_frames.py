@@ -30,6 +30,9 @@ _OF_TORCH = (
 )
 FOREIGN = re.compile(
     r"site-packages|dist-packages|/lib/python\d|/lib64/python\d|<(?:frozen|__array_function__) |<string>"
+    # Windows: ...\Python311\Lib\json, ...\pythoncore-3.14-64\Lib, ...\miniconda3\envs\one\lib
+    r"|[/\\](?i:python(?:core|softwarefoundation\.python)?[-.]?\d[^/\\]*|(?:ana|mini)conda\d*|miniforge\d*|"
+    r"envs[/\\][^/\\]+)\\(?i:lib)\\"
     r"|[/\\]_mgpu_\w+\.py|__autograph_generated_file\w*\.py"
     rf"|[/\\]torch[/\\]{_OF_TORCH}"
 )

@@ -334,7 +334,7 @@ class Tracebacks:
         chained, direct = self._chained.pop(key, (None, False))
         if chained is None:
             return None
-        first = chained.found
+        first = chained.whole()
         itself = f"{first.type}: {first.message}".rstrip(": ")
         if direct and kind.startswith("triton.") and not first.direct:  # before it, its cache had no such kernel
             return itself, tuple(chained.signatures), True
