@@ -1,4 +1,4 @@
-"""What does a log show of the job around a run: its machine, the files that its shell read, its launcher's processes?
+"""What does a log show around a run: its machine, its shell's files, its launcher's processes, the script's checks?
 
 None of these is a fault, as in `circumstances.py`: a case of a row, or a check, can require them.
 """
@@ -62,6 +62,15 @@ ROWS = (
          ("2026-03-19 09:32:46,050 - wandb.wandb_agent - INFO - Running runs: ['2l8thknc']",
           "wandb: Agent Starting Run: 2l8thknc with config:"),
          "https://docs.wandb.ai/guides/sweeps"),
+    # What a script's own checks print; not if it goes on to say that it leaves such values out.
+    _row("nan_reported",
+         r"(?i)^\W*(?:\[[\w :.-]{1,40}\]\W*)?(?:(?:warning|error|debug|step \d+)\W+)?"
+         r"(?:nans?(?:(?:/| or | and )infs?)?(?: values?)? (?:(?:was|were) )?(?:detected|found|encountered|appeared) "
+         r"(?:in|after|before|at|during) |[a-z_][\w.]* (?:contains|has) nans?\b(?!\s*[=:]\s*(?:0|false)))"
+         r"(?!.*\b(?:skip|replac|fill|drop|ignor|remov|imput|clean|clamp|column|row))",
+         ("NaN detected after softmax", "[layer 3] NaN found in attention scores", "attn_weights contains NaN",
+          "nan values detected in hidden_states", "WARNING: NaN or Inf detected in grads at step 12", "h.q has nan"),
+         "https://docs.pytorch.org/docs/stable/generated/torch.isnan.html"),
     _row("bashrc_was_read", r"\.bashrc: line \d+: ", ("/home/ada/.bashrc: line 10: rbenv: command not found",), _BASH),
 )
 # fmt: on
