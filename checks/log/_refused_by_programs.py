@@ -38,6 +38,16 @@ _OF_GAMES = (
             (Fix("Compare the spaces, and use the same wrappers in training and evaluation.",
                  ("print(model.observation_space, env.observation_space, env.reset()[0].shape)",)),)),
 )
+# https://github.com/isaac-sim/IsaacLab/blob/main/source/isaaclab/isaaclab/utils/configclass.py
+_OF_SIMULATORS = (
+    Refusal("TypeError", r"^Missing values detected in object (?P<config>\w+) for the following fields:"
+            r"[\s-]*(?P<first>[\w.\[\]]+)",
+            "required values of the config {config} are not set, first {first}{at}",
+            "Isaac Lab declares them as MISSING: a derived config, or the script before it makes the environment, has "
+            "to set them.",
+            (Fix("Set all of them before the environment is made.",
+                 ("env_cfg.commands.motion.motion_file = path", "env = gym.make(task, cfg=env_cfg)")),), of_code=True),
+)
 _PRINTS = r"\b(?:p?print|sys\.std(?:out|err)\.write|stdout\.write|tqdm\.write|console\.print|echo)\("
 _LACKS = r"codec can't encode characters? (?P<what>'[^']{1,12}'(?= in position)|in position [\d-]+)"
 _OF_WINDOWS = rf"'(?P<codec>charmap|mbcs|cp\d{{3,5}}|gbk|gb2312|big5|shift_jis|euc_kr)' {_LACKS}"
@@ -109,7 +119,7 @@ _OF_SERVICES = (
             (Fix("Set it where the job starts.", ("export OPENAI_API_KEY=...", "sbatch --export=ALL job.sh")),),
             of_code=True),
 )
-_ALL = (*_OF_GAMES, *_OF_LOCALES, *_OF_TEXTS, *_OF_SERVICES)
+_ALL = (*_OF_GAMES, *_OF_SIMULATORS, *_OF_LOCALES, *_OF_TEXTS, *_OF_SERVICES)
 # fmt: on
 
 

@@ -15,6 +15,7 @@ from mgpu.text import listed
 from .. import _refusals as refusals
 from . import _first_items as first_items
 from . import _own_values as own_values
+from ._first_of_chain import handled_exception, in_handler, what_to_do
 from ._messages import (
     advice,
     alike,
@@ -57,13 +58,6 @@ _LOST_WORKER_TYPES = frozenset({"ConnectionResetError", "ConnectionRefusedError"
 # Exceptions that do not depend on a rank's batch: they are about the code, the packages, the model or the optimizer.
 _CODE_ERRORS = frozenset({
     "ImportError", "ModuleNotFoundError", "NameError", "UnboundLocalError", "SyntaxError", "NotImplementedError",
-})
-# fmt: on
-# Exceptions that programs expect and handle as a part of their normal course.
-# fmt: off
-_EXPECTED = frozenset({
-    "KeyError", "IndexError", "AttributeError", "StopIteration", "ImportError", "ModuleNotFoundError",
-    "FileNotFoundError", "Empty", "TimeoutError", "KeyboardInterrupt", "CancelledError",
 })
 # fmt: on
 _OF_SETUP = re.compile(
@@ -253,28 +247,18 @@ def log_command_failed(log: Log) -> Answer:
     return Ok(f"no such exception in {log.lines:,} lines")
 
 
-def in_handler(one: UncaughtException) -> str | None:
-    """Return the exception during whose handling this one was raised, unless programs expect one of that type."""
-    if one.cause and one.message and one.message in one.cause:
-        return None  # raised again, in the same words
-    if not one.cause or one.direct or short_name(one.cause.partition(":")[0]) in _EXPECTED:
-        return None
-    return one.cause
-
-
 def _in_a_handler(one: UncaughtException, log: Log, handled: str) -> Problem:
     """Return a problem that names the first exception: the code that handled it failed too."""
-    general = _problem(one, log, "")
-    on = _ranks_text(one, log)
+    general, on = _problem(one, log, ""), _ranks_text(one, log)
+    text, meant = handled_exception(one, log, handled)
+    first = f"{meant.why} {text}. " if meant else "The first exception is usually the cause. "
     return replace(
         general,
-        title=f"{handled}{f' {on}' if on else ''}; while it was handled, {short_name(one.type)} was raised too",
-        cause=f"The first exception is usually the cause. An except branch, a retry or a clean-up followed it and "
-        f"failed at {one.place or 'another line'}: {one.message}.{line_of_code(one)}",
-        fix=(
-            Fix("Start with the first exception, and its traceback above the second."),
-            Fix("Let the script raise it: without that try block, the log ends with the real error."),
-        ),
+        title=f"{meant.title if meant else text}{f' {on}' if on else ''}; while it was handled, {short_name(one.type)} "
+        "was raised too",
+        cause=f"{first}An except branch, a retry or a clean-up followed it and failed at "
+        f"{one.place or 'another line'}: {one.message}.{line_of_code(one)}",
+        fix=(*(meant.fixes if meant else ()), *what_to_do(one)),
     )
 
 
