@@ -118,6 +118,17 @@ def test_a_command_among_the_arguments(tmp_path: Path, arguments: str, twice: bo
 
 
 @pytest.mark.parametrize(
+    ("line", "title"),
+    [("finetune.py: error: unrecognized arguments: --epochs 3", "finetune.py has no such option: --epochs 3"),
+     ("eval_vl.py: error: unrecognized arguments: --judge gpt", "eval_vl.py has no such option: --judge gpt"),
+     ("run.py: error: unrecognized arguments: --nproc 3", "the script or the launcher"),
+     ("torchrun: error: unrecognized arguments: --gpus 3", "the script or the launcher")],
+)  # fmt: skip
+def test_an_option_that_a_script_does_not_have(tmp_path: Path, line: str, title: str) -> None:
+    assert title in explained(tmp_path, f"usage: x [-h]\n{line}\n")[1]
+
+
+@pytest.mark.parametrize(
     "line",
     ["nslookup: can't resolve 'job-master-0': Name does not resolve", "** server can't find job-master-0: NXDOMAIN",
      "ping: job-master-0: Name or service not known", "ping: unknown host job-master-0",

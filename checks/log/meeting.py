@@ -13,6 +13,7 @@ from ._start_cases import (
     BLANK_SCRIPT,
     NO_ANSWER,
     NO_SUCH_COMMAND,
+    NO_SUCH_OPTION,
     OTHER_CHOICE,
     PASTED_TWICE,
     TAKEN,
@@ -272,8 +273,8 @@ ROWS = (
              "parser.add_argument('--local-rank', '--local_rank', type=int, default=0)")),
         "https://github.com/huggingface/pytorch-image-models/issues/1724"),
     Row("log_argument_unknown", "root", "launcher",
-        r"error: (?:unrecognized arguments: (?!--local[-_]rank)|ambiguous option: |argument [^:]+: invalid "
-        r"choice: )(?P<argument>.+)",
+        r"(?:(?P<program>[\w.-]+\.py): )?error: (?:unrecognized arguments: (?!--local[-_]rank)|ambiguous option: |"
+        r"argument [^:]+: invalid choice: )(?P<argument>.+)",
         ("train.py: error: unrecognized arguments: --bf17",
          "train.py: error: ambiguous option: --batch could match --batch_size, --batch_accum",
          "accelerate <command> [<args>] launch: error: argument --mixed_precision: invalid choice: 'bf17' "
@@ -282,7 +283,7 @@ ROWS = (
         "Launcher options go before the script, script options after it.",
         Fix("Check which arguments they accept.", ("python train.py --help", "mgpu launch --help")),
         "https://docs.python.org/3/library/argparse.html#exit-methods",
-        cases=(NO_SUCH_COMMAND, OTHER_CHOICE, PASTED_TWICE),
+        cases=(NO_SUCH_COMMAND, OTHER_CHOICE, PASTED_TWICE, NO_SUCH_OPTION),
         summary="The script or the launcher does not accept an argument."),
     Row("log_local_rank_required", "root", "script",
         r"error: the following arguments are required: --local[-_]rank\b",
