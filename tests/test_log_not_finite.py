@@ -105,3 +105,27 @@ def test_a_user_who_stops_a_run_with_nan(text: str, title: str, tmp_path: Path) 
 )
 def test_a_user_who_stops_another_run(text: str, tmp_path: Path) -> None:
     assert first_cause(tmp_path, text + STOPPED)[0] == "log_interrupted"
+
+
+ASSERTED = (
+    "/pytorch/aten/src/ATen/native/cuda/TensorCompare.cu:112: _assert_async_cuda_kernel: block: [0,0,0], thread: "
+    "[0,0,0] Assertion `probability tensor contains either `inf`, `nan` or element < 0` failed.\n"
+)
+REFUSED = "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0\n"
+GOOD, BAD = "{'loss': 0.21, 'grad_norm': 0.4, 'epoch': 0.1}\n", "{'loss': 0.2, 'grad_norm': nan, 'epoch': 0.2}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "after_step"),
+    [
+        (GOOD + BAD + ASSERTED, True),
+        (GOOD + ASSERTED + BAD, True),  # printed by another process, a little later
+        ("step 9 | train loss nan | lr 1e-05\n" + REFUSED, True),
+        (BAD + GOOD + GOOD + ASSERTED, False),  # fp16 found its scale
+        (GOOD + ASSERTED, False),
+        (REFUSED, False),
+    ],
+    ids=["assertion", "later", "loss", "recovered", "good", "alone"],
+)
+def test_sampling_after_a_step_with_nan(text: str, after_step: bool, tmp_path: Path) -> None:
+    assert ("after a training step with NaN" in first_cause(tmp_path, text)[1]) == after_step
