@@ -21,7 +21,7 @@ from ._followed_values import origin, subscript
 from ._functions_as_values import function_as_value
 from ._literal_unpacking import unpacked_literal
 from ._messages import first_of_empty, short_name
-from ._methods_of_datasets import no_method_of_dataset
+from ._methods_of_datasets import no_method_of_dataset, split_as_sample
 from ._missing_gradients import no_gradients
 from ._missing_settings import missing_in_config
 from ._next_items import used_up, without_parameters
@@ -70,7 +70,7 @@ def explain(one: UncaughtException) -> Meaning | None:
 
 def explain_in(log: Log, one: UncaughtException) -> Meaning | None:
     """Return what the script's line got wrong, with what the log shows of the run before it."""
-    return too_large_at_once(one, log) or explain(one)
+    return too_large_at_once(one, log) or split_as_sample(log, one) or explain(one)
 
 
 def _by_line(one: UncaughtException) -> Meaning | None:

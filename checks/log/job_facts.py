@@ -71,6 +71,9 @@ ROWS = (
          ("NaN detected after softmax", "[layer 3] NaN found in attention scores", "attn_weights contains NaN",
           "nan values detected in hidden_states", "WARNING: NaN or Inf detected in grads at step 12", "h.q has nan"),
          "https://docs.pytorch.org/docs/stable/generated/torch.isnan.html"),
+    _row("split_generated", r"^Generating (?P<name>\w+) split: ",
+         ("Generating train split:   0%|          | 0/5200 [00:00<?, ? examples/s]",),
+         "https://github.com/huggingface/datasets/blob/main/src/datasets/builder.py"),
     _row("bashrc_was_read", r"\.bashrc: line \d+: ", ("/home/ada/.bashrc: line 10: rbenv: command not found",), _BASH),
 )
 # fmt: on

@@ -11,14 +11,20 @@ from mgpu.snapshot import HandledException, UncaughtException
 
 def after(first: OpenMessage, found: UncaughtException, facts: Iterable[str], *, direct: bool) -> UncaughtException:
     """Return an exception with what is known of the one that its chain began with."""
-    found = _where_it_began(first.found, found, facts)
+    found = _where_it_began(first.found, found, facts, direct=direct)
     whole = first.whole()
     handled = HandledException(**{one.name: getattr(whole, one.name) for one in fields(HandledException)})
     return found if direct else replace(found, began=whole.began or handled)
 
 
-def _where_it_began(first: UncaughtException, found: UncaughtException, facts: Iterable[str]) -> UncaughtException:
-    """Return an exception with the frames of the first one of its chain, if CUDA only reported the same again."""
-    if not found.message.startswith("CUDA error: ") or (first.type, first.message) != (found.type, found.message):
+def _where_it_began(
+    first: UncaughtException, found: UncaughtException, facts: Iterable[str], *, direct: bool
+) -> UncaughtException:
+    """Return an exception with the frames of the first one of its chain, if it only is the same again.
+
+    CUDA reports its errors again, and a pool of processes raises the exception of a worker again.
+    """
+    same = (first.type, first.message) == (found.type, found.message) and bool(first.frames)
+    if not same or not (direct or found.message.startswith("CUDA error: ")):
         return found
     return replace(found, **{name: getattr(first, name) for name in (*facts, "place", "loader")})
