@@ -118,6 +118,21 @@ def test_a_command_among_the_arguments(tmp_path: Path, arguments: str, twice: bo
 
 
 @pytest.mark.parametrize(
+    ("text", "relative"),
+    [("python: can't open file 'src/fit.py': [Errno 2] No such file or directory\n", True),
+     ("process 71 spawned with command: ['/usr/bin/python3', '-u', './train_net.py', '--local_rank=0']\n"
+      "/usr/bin/python3: can't open file '/home/ada/jobs/./train_net.py': [Errno 2] No such file or directory\n", True),
+     ("/usr/bin/python3: can't open file '/data/fit.py': [Errno 2] No such file or directory\n", False),
+     ("process 71 spawned with command: ['/usr/bin/python3', '-u', '/data/fit.py', '--local_rank=0']\n"
+      "/usr/bin/python3: can't open file '/data/fit.py': [Errno 2] No such file or directory\n", False),
+     ("python.exe: can't open file 'C:\\\\w\\\\fit.py': [Errno 2] No such file or directory\n", False)],
+)  # fmt: skip
+def test_a_script_that_is_looked_up_in_another_folder(tmp_path: Path, text: str, relative: bool) -> None:
+    found, title, _ = explained(tmp_path, text)
+    assert found == "log_script_not_found" and ("its path is relative" in title) == relative
+
+
+@pytest.mark.parametrize(
     ("line", "title"),
     [("finetune.py: error: unrecognized arguments: --epochs 3", "finetune.py has no such option: --epochs 3"),
      ("eval_vl.py: error: unrecognized arguments: --judge gpt", "eval_vl.py has no such option: --judge gpt"),

@@ -76,6 +76,12 @@ def test_a_loop_over_splits(before: str, line: str, of_splits: bool, tmp_path: P
     assert ("DatasetDict" in shown) == of_splits
 
 
+def test_a_line_of_a_heredoc_is_found_by_its_number(tmp_path: Path) -> None:
+    text = 'Traceback (most recent call last):\n  File "<stdin>", line 12, in <module>\nValueError: no seed\n'
+    assert "Line 12 is counted from the first line" in " ".join(explained(tmp_path, text))
+    assert "is counted from" not in " ".join(explained(tmp_path, text.replace("<stdin>", "/w/make_splits.py")))
+
+
 def _of_ranks(*ranks: int) -> str:
     """A log in which these ranks raised one exception, and the others printed nothing."""
     error = "AttributeError: 'NoneType' object has no attribute 'write'"

@@ -79,6 +79,20 @@ def argument_missing(groups: Mapping[str, str], _: UncaughtException | None) -> 
     )
 
 
+_MISSING_SCRIPT = re.compile(r"can't open file '?(?P<path>[^']+?)'?: \[Errno 2\]")
+_SPAWNED = re.compile(r"spawned with command: \['[^']+'(?:, '-\w+')*, '(?P<path>(?![/~])[^']+\.py)'")
+
+
+def script_is_relative(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the path of a missing script is relative: as some Pythons print it, or in the launcher's command."""
+    paths = [found["path"] for one in log.seen if (found := _MISSING_SCRIPT.search(one.text))]
+    given = [found["path"] for one in log.shows if (found := _SPAWNED.search(one.text))]
+    if not paths or not paths[0].strip():
+        return False
+    absolute = paths[0].startswith(("/", "\\", "~")) or paths[0][1:2] == ":"
+    return not absolute or any(paths[0].endswith(f"/{path.removeprefix('./')}") for path in given)
+
+
 # fmt: off
 TOO_MANY_RANKS = Case(
     counts(r"world_size=(\d+), worker_count=(\d+)", lambda counted: int(counted[1]) > int(counted[0])),
@@ -116,6 +130,17 @@ LINK_LOCAL = Case(
      Fix("See which interface each node selects.", ("NCCL_DEBUG=INFO mgpu launch train.py",))),
     "NCCL WARN socketStartConnect: Connect to fe80::1%ib1<17943> failed : Software caused connection abort\n",
     "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-family")
+RELATIVE_SCRIPT = Case(
+    script_is_relative,
+    "the script {script} does not exist: its path is relative, and the run was started in a folder that it does not "
+    "fit",
+    "A relative path is looked up in the folder in which the launcher was started: that of the shell, or of the job. "
+    "Often the job script was started in its own folder, and the path is from the project's.",
+    (Fix("Change to the folder that the path starts from, or write the whole path.",
+         ("cd PROJECT_FOLDER", "ls -l {script:path}")),),
+    "[INFO] process 71 spawned with command: ['/usr/bin/python3', '-u', 'src/fit.py', '--local_rank=0']\n"
+    "/usr/bin/python3: can't open file '/home/ada/tool/jobs/src/fit.py': [Errno 2] No such file or directory\n",
+    "https://docs.python.org/3/using/cmdline.html")
 BLANK_SCRIPT = Case(
     reported(r"can't open file '?(?:/\S*/)?\s+'?: \[Errno 2\]"),
     "the launcher got a blank in place of the script: there is a space after a backslash at the end of a line",

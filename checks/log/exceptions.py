@@ -31,6 +31,12 @@ from ._messages import (
 )
 from ._own_objects import Meaning
 
+_OF_STDIN = re.compile(r"<stdin>:(\d+)")
+_HEREDOC = Fix(
+    "Line {number} is counted from the first line of the code that Python read from its standard input, such as a "
+    "heredoc in a shell script. Saved as a file, its lines would be in the traceback.",
+    ("grep -n '<<' run.sh",),
+)
 _PATH = "Go to that line. The traceback shows the call path."
 # fmt: off
 # They report that a process was asked to stop, or that another one failed: never what went wrong.
@@ -51,6 +57,7 @@ _COMMUNICATION = re.compile(
 # stops them (torchrun polls every 0.1 s). If more lines than this follow, and no failed rank is reported, the exception
 # was caught.
 _CONTINUED_LINES = 500
+_AFTER_BAR = re.compile(r"((?:it/s|s/it)[^\]]{0,60}\])\S.*")  # what another program printed into the line of a bar
 _STEP = 70  # characters of the line of a step
 # What a rank raises when its loader worker has disappeared.
 _LOST_WORKER_TYPES = frozenset({"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", "EOFError"})
@@ -178,7 +185,7 @@ def _worked_before(one: UncaughtException, log: Log) -> bool:
 def _after_steps(one: UncaughtException, log: Log) -> str:
     if not _worked_before(one, log) or log.reached is None:
         return ""
-    last = log.reached.text[:_STEP].rstrip()
+    last = _AFTER_BAR.sub(r"\1", log.reached.text)[:_STEP].rstrip()
     if log.reached.at == log.reached.of:  # a download or a preparation has a bar, too
         return f' A bar had reached its end before it ("{last}"): what comes after that failed.'
     return (
@@ -278,6 +285,8 @@ def _meant(meant: Meaning, one: UncaughtException, log: Log, general: Problem) -
 def _to_the_line(one: UncaughtException, log: Log, *, everywhere: bool) -> tuple[Fix, ...]:
     """Return how to find the code that raised it, as far as the log shows it."""
     known = shows_traceback(one) or one.code
+    if found := _OF_STDIN.match(one.place or ""):
+        return (replace(_HEREDOC, text=_HEREDOC.text.format(number=found[1])),)
     first = "Go to that line" if known else "Find its traceback, above this message in the complete output"
     if everywhere:
         return (Fix(f"{first}. It is quicker to reproduce with one process.", ("mgpu launch --gpus 1 ...",)),)

@@ -16,6 +16,7 @@ from ._start_cases import (
     NO_SUCH_OPTION,
     OTHER_CHOICE,
     PASTED_TWICE,
+    RELATIVE_SCRIPT,
     TAKEN,
     TOO_MANY_RANKS,
     UNREACHABLE,
@@ -308,7 +309,7 @@ ROWS = (
         "the script {script} does not exist",
         "The path is wrong, is relative to a folder other than the launcher's, or is not mounted on this node.",
         Fix("Check the current folder.", ("pwd; ls -l {script:path}",)), "https://docs.python.org/3/using/cmdline.html",
-        summary="The training script does not exist.", cases=(BLANK_SCRIPT, WINDOWS_SCRIPT),
+        summary="The training script does not exist.", cases=(BLANK_SCRIPT, WINDOWS_SCRIPT, RELATIVE_SCRIPT),
         because_of=("log_folder_not_entered", "log_path_in_slurm_spool")),
     Row("log_launcher_not_found", "root", "launcher",
         r"(?:accelerate|torchrun|deepspeed|python3?|mgpu): (?:command )?not found|"
