@@ -48,6 +48,19 @@ def test_the_line_of_a_worker_is_the_place(pool: str, tmp_path: Path) -> None:
     assert "in ratio" in explained(tmp_path, text)[1]
 
 
+def test_a_worker_within_a_package_leaves_the_place_of_the_call(tmp_path: Path) -> None:
+    error = "ValueError: Couldn't cast this table"
+    inner = frames(
+        ("multiprocess/pool.py", "worker", "result = f()"), ("datasets/table.py", "cast", "raise ValueError(")
+    )
+    called = frames((SCRIPT, "main", "ds = prepare(files)"), ("multiprocess/pool.py", "get", "raise self._value"))
+    text = (
+        f'multiprocess.pool.RemoteTraceback: \n"""\n{inner}{error}\n"""\n\n'
+        f"The above exception was the direct cause of the following exception:\n\n{called}{error}\n"
+    )
+    assert "fit.py:7 in main" in " ".join(explained(tmp_path, text))
+
+
 def test_another_exception_keeps_its_own_place(tmp_path: Path) -> None:
     text = (
         f"{frames((SCRIPT, 'ratio', 'return a / b'))}ZeroDivisionError: division by zero\n\n"

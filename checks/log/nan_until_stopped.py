@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
+from mgpu.check import Answer, Evidence, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Circumstance, Log, SignatureMatch
 
 _LEAST = 3  # reports or losses; a step or two can be skipped, and are
@@ -67,7 +67,8 @@ def log_nan_until_stopped(log: Log) -> Answer:
     lost = _lasting(log, stop) if stop else None
     if stop is None or lost is None:
         return Ok("no NaN until a user interrupted the run")
-    place, evidence = Place(lost.file, lost.line), {"line": lost.text, "times": lost.times, "stopped": stop.text}
+    evidence: Evidence = {"line": lost.text, "times": lost.times, "stopped": stop.text}
+    place = Place(lost.file, lost.line)
     if lost.name == "training_loss_nan":
         since = "from the start" if _last(log, "training_loss_finite") is None else f"from line {lost.line:,} on"
         return Problem(

@@ -22,9 +22,10 @@ def _where_it_began(
 ) -> UncaughtException:
     """Return an exception with the frames of the first one of its chain, if it only is the same again.
 
-    CUDA reports its errors again, and a pool of processes raises the exception of a worker again.
+    CUDA reports its errors again, and a pool of processes raises the exception of a worker again: that of the script's
+    own code.
     """
-    same = (first.type, first.message) == (found.type, found.message) and bool(first.frames)
-    if not same or not (direct or found.message.startswith("CUDA error: ")):
+    same = (first.type, first.message) == (found.type, found.message)
+    if not same or not (found.message.startswith("CUDA error: ") or (direct and "" in first.packages)):
         return found
     return replace(found, **{name: getattr(first, name) for name in (*facts, "place", "loader")})
