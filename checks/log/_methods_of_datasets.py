@@ -95,7 +95,7 @@ def split_as_sample(log: Log, one: UncaughtException) -> Meaning | None:
         return None
     sample, key = read["sample"], read["key"]
     return Meaning(
-        f"{sample} is a text, not a sample, and {one.place} reads its '{key}': probably the loop is over a whole "
+        f"{sample} is a text, not a sample, and {one.place} reads its '{key}': probably the loop goes through a whole "
         f"DatasetDict, which gives the names of its splits ('{shown}')",
         "load_dataset() without split= gives a DatasetDict, a dict of splits. Its data sets have the samples.",
         (

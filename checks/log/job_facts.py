@@ -67,7 +67,7 @@ ROWS = (
          r"(?i)^\W*(?:\[[\w :.-]{1,40}\]\W*)?(?:(?:warning|error|debug|step \d+)\W+)?"
          r"(?:nans?(?:(?:/| or | and )infs?)?(?: values?)? (?:(?:was|were) )?(?:detected|found|encountered|appeared) "
          r"(?:in|after|before|at|during) |[a-z_][\w.]* (?:contains|has) nans?\b(?!\s*[=:]\s*(?:0|false)))"
-         r"(?!.*\b(?:skip|replac|fill|drop|ignor|remov|imput|clean|clamp|column|row))",
+         r"(?!.*\b(?:skip|replac|fill|drop|ignor|remov|clean|clamp|column|row))",
          ("NaN detected after softmax", "[layer 3] NaN found in attention scores", "attn_weights contains NaN",
           "nan values detected in hidden_states", "WARNING: NaN or Inf detected in grads at step 12", "h.q has nan"),
          "https://docs.pytorch.org/docs/stable/generated/torch.isnan.html"),
