@@ -134,8 +134,8 @@ def test_a_script_that_is_looked_up_in_another_folder(tmp_path: Path, text: str,
 
 @pytest.mark.parametrize(
     ("line", "title"),
-    [("finetune.py: error: unrecognized arguments: --epochs 3", "finetune.py has no such option: --epochs 3"),
-     ("eval_vl.py: error: unrecognized arguments: --judge gpt", "eval_vl.py has no such option: --judge gpt"),
+    [("finetune.py: error: unrecognized arguments: --epochs 3", "the script has no such option: --epochs 3"),
+     ("eval_vl.py: error: unrecognized arguments: --judge gpt", "the script has no such option: --judge gpt"),
      ("run.py: error: unrecognized arguments: --nproc 3", "the script or the launcher"),
      ("torchrun: error: unrecognized arguments: --gpus 3", "the script or the launcher")],
 )  # fmt: skip

@@ -265,11 +265,11 @@ PASTED_TWICE = Case(
 NO_SUCH_OPTION = Case(  # torch's launchers are run.py and launch.py
     line_of("log_argument_unknown", r"(?<![\w.-])(?!(?:run|launch|runner)\.py)[\w.-]+\.py: error: "
                                     r"unrecognized arguments"),
-    "{program} has no such option: {argument}",
+    "the script has no such option: {argument}",
     "The name is misspelled, belongs to another release of the script, or is a field of a config that the script does "
     "not read from the command line. The lines with \"usage\" list the options that it has.",
     Fix("Use an option that it has, set the value where the script's config is, or add the option.",
-        ("python {program:path} --help", "grep -n add_argument {program:path}")),
+        ("python train.py --help", "grep -n add_argument train.py")),
     "usage: fit.py [-h] [--lr LR]\nfit.py: error: unrecognized arguments: --max_steps 2\n",
     "https://docs.python.org/3/library/argparse.html#exit-methods")
 _BANNER = (

@@ -162,7 +162,7 @@ _LAST = (
               ("total += loss.item()", "kept.append(x.detach().cpu())")),
           Fix("In Gaussian splatting, add fewer points, and keep the images in host memory.",
               ("--densify_grad_threshold 0.0004 --densify_until_iter 10000", "--data_device cpu"))),
-         "step 700: loss 0.21\n" + trace(
+         "step 7400/20000 loss 0.21\n" + trace(
              "train.py in main", message="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 16.00 MiB. GPU "
              "0 has a total capacity of 23.50 GiB of which 9.50 MiB is free. Including non-PyTorch memory, this "
              "process has 23.40 GiB memory in use. Of the allocated memory 22.90 GiB is allocated by PyTorch, and 0.10 "

@@ -65,8 +65,9 @@ ROWS = (
     # What a script's own checks print; not if it goes on to say that it leaves such values out.
     _row("nan_reported",
          r"(?i)^\W*(?:\[[\w :.-]{1,40}\]\W*)?(?:(?:warning|error|debug|step \d+)\W+)?"
-         r"(?:nans?(?:(?:/| or | and )infs?)?(?: values?)? (?:(?:was|were) )?(?:detected|found|encountered|appeared) "
-         r"(?:in|after|before|at|during) |[a-z_][\w.]* (?:contains|has) nans?\b(?!\s*[=:]\s*(?:0|false)))"
+         r"(?:nans?(?:(?:/| or | and )infs?)?(?: values?)? (?:(?:was|were) )?"
+         r"(?:detected in |detected after |detected before |detected at |found in |found after |encountered in )|"
+         r"[a-z_][\w.]* (?:contains nan|has nan)s?\b(?!\s*[=:]\s*(?:0|false)))"
          r"(?!.*\b(?:skip|replac|fill|drop|ignor|remov|clean|clamp|column|row))",
          ("NaN detected after softmax", "[layer 3] NaN found in attention scores", "attn_weights contains NaN",
           "nan values detected in hidden_states", "WARNING: NaN or Inf detected in grads at step 12", "h.q has nan"),

@@ -274,7 +274,7 @@ ROWS = (
              "parser.add_argument('--local-rank', '--local_rank', type=int, default=0)")),
         "https://github.com/huggingface/pytorch-image-models/issues/1724"),
     Row("log_argument_unknown", "root", "launcher",
-        r"(?:(?P<program>[\w.-]+\.py): )?error: (?:unrecognized arguments: (?!--local[-_]rank)|ambiguous option: |"
+        r"error: (?:unrecognized arguments: (?!--local[-_]rank)|ambiguous option: |"
         r"argument [^:]+: invalid choice: )(?P<argument>.+)",
         ("train.py: error: unrecognized arguments: --bf17",
          "train.py: error: ambiguous option: --batch could match --batch_size, --batch_accum",

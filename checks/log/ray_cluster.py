@@ -125,10 +125,11 @@ ROWS = (
         "node has are as fatal as more GPUs.",
         _STATUS, "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"),
     Row("log_ray_worker_died", "secondary", "kernel",
+        r"^(?!.*Worker PID: \d+ Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits).*?(?:"
         r"[Ww]orker (?:process )?(?:has )?died(?: or was killed)? (?:while|unexpectedly)|[Aa]ctor died unexpectedly|"
         r"(?<!\()(?:ActorDiedError|RayActorError)(?!.*(?:creation task|ray::))|WorkerCrashedError|"
         r"ActorUnavailableError|worker unexpectedly exits with a "
-        r"connection error|Worker unexpectedly exits with|leased worker .*died|Worker exit type: SYSTEM_ERROR",
+        r"connection error|Worker unexpectedly exits with|leased worker .*died|Worker exit type: SYSTEM_ERROR)",
         ("ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task.",
          "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
          "(raylet) A worker died or was killed while executing a task by an unexpected system error.",
