@@ -84,6 +84,16 @@ def words(code: str, below: Below, error: str, folder: Path) -> str:
          "ordinal not in range(256)", "letters that latin-1 lacks", "ord(c) > 255"),
         ("f.write(t)", (), rf"{_UNICODE}'utf-8' codec can't encode character '\udc80' in position 0: surrogates not "
          "allowed", "halves of characters", "surrogateescape"),
+        ("print('done', mark)", (), rf"{_UNICODE}'cp949' codec can't encode character '\u2713' in position 5: illegal "
+         "multibyte sequence", "print() cannot write a character: '\\u2713' is not", "$env:PYTHONUTF8"),
+        ("tqdm.write(line)", (), rf"{_UNICODE}'charmap' codec can't encode characters in position 0-9: character maps "
+         "to <undefined>", "in position 0-9 is not in the code page of Windows (charmap)", "reconfigure"),
+        ("print(text)", (), rf"{_UNICODE}'latin-1' codec can't encode character '\u2192' in position 2: ordinal not in "
+         "range(256)", "is not in the output's encoding (latin-1)", "LANG=C.UTF-8"),
+        ("f.write(text)", (), rf"{_UNICODE}'gbk' codec can't encode character '\u2764' in position 2: illegal "
+         "multibyte sequence", "a file is written in the code page of Windows (gbk)", "encoding='utf-8'"),
+        ("frame.to_csv('out.csv')", (), rf"{_UNICODE}'cp1252' codec can't encode character '\u011f' in position 9: "
+         "character maps to <undefined>", "a file is written in the code page", "encoding='utf-8'"),
         ("x = ~mask", (), "TypeError: bad operand type for unary ~: 'float'", "~ is computed of a float", "repr"),
         ("text = 'a {x}'.format(y=1)", (), "KeyError: 'x'", "a text for format() names x", "text.format("),
         ("re.compile(name)", (), "re.PatternError: unterminated character set at position 0",
@@ -143,6 +153,8 @@ def test_each_of_two_has_its_own_answer(
         ("import ext", (), "ImportError: libcudart.so.12: file too short", "the driver's library"),
         ("f.write(t)", (), rf"{_UNICODE}'ascii' codec can't encode character '\u2019' in position 0: ordinal not in "
          "range(128)", "surrogates"),
+        ("s = text.encode('cp1252')", (), rf"{_UNICODE}'cp1252' codec can't encode character '\u2019' in position 0: "
+         "character maps to <undefined>", "cannot write a character"),
         ("t = '{a}'.format(a=row['x'])", (), "KeyError: 'x'", "a text for format()"),
         ("x = check_shape(a)", (), "TypeError: expected str, bytes or os.PathLike object, not int", "of a command"),
         ("x = np.asarray(s)", (), "TypeError: Cannot interpret 'Int64Dtype()' as a data type", "shape"),

@@ -332,6 +332,9 @@ def test_steps_that_worked_are_told(tmp_path: Path) -> None:
     words = explained(tmp_path, ranks + steps + check)[2]
     assert 'the last is "(step=0000060) loss 0.60"' in words and "Only this rank raised it" in words
     assert "came after steps" not in explained(tmp_path, ranks + check)[2]
+    bar = " 4%|4  | 500/9000 [02:34<1:01:57,  3.63it/s]"
+    words = explained(tmp_path, f"{bar}/opt/x/warn.py:3: odd\n{frames((SCRIPT, 'main', 'f(x)'))}ValueError: odd\n")[2]
+    assert f'the last is "{bar.strip()}"' in words  # and not what another program printed into its line
     missing = frames((SCRIPT, "main", "frob()")) + "NameError: name 'frob' is not defined\n"
     assert "came after steps" not in explained(tmp_path, steps + missing)[2]  # does not depend on the data
 

@@ -25,6 +25,9 @@ BIAS = "RuntimeError: invalid dtype for bias - should match query's dtype"
 LOADER = "AttributeError: 'Parameter' object has no attribute 'weight_loader'"
 PRE = "TypeError: PreTokenizedEncodeInput must be Union[PreTokenizedInputSequence, Tuple[PreTokenizedInputSequence]]"
 
+CONFIG = ("unsloth_zoo/hf_utils.py", "get_transformers_model_type", "raise RuntimeError(")
+NO_CONFIG = "RuntimeError: Unsloth: No config file found - are you sure the `model_name` is correct?"
+
 
 def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder: Path) -> str:
     return " | ".join(explained(folder, f"{frames((SCRIPT, 'main', code), *below)}{error}\n"))
@@ -45,6 +48,10 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
          "quantization=None"),
         ("trainer.train()", (LOSS,), "RuntimeError: Unsloth: No or negligible GPU memory available for fused cross "
          "entropy.", "the GPU has no memory left for Unsloth's loss", "nvidia-smi"),
+        ("model, tok = load(args.adapter)", (CONFIG,), NO_CONFIG, "finds no config of the model that it should load",
+         "afterok:JOBID"),
+        ("FastVisionModel.from_pretrained('ada/tiny')", (CONFIG,), NO_CONFIG, "its folder or name does not exist",
+         "hf download"),
         ("wandb.login(key=k)", (KEY,), "ValueError: API key must be 40 characters long, yours was 9",
          "is none: it has 9 characters", "wandb login"),
         ("wandb.login(key=k)", (KEY,), "ValueError: API key must have 40+ characters, has 11.",

@@ -261,3 +261,38 @@ def test_what_was_changed_in_place(before: str, made: str, title: str, tmp_path:
     problem = first.outcome.problem if first else None
     assert problem is not None
     assert title in problem.title and ("broadcast_buffers" in str(problem.fixes)) is bool(before)
+
+
+_FILLED = (
+    'Traceback (most recent call last):\n  File "/w/fit.py", line 9, in main\n    loss = blend(x, y)\n'
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}. GPU 0 has a total capacity of 23.64 GiB of "
+    "which 8.50 MiB is free. Including non-PyTorch memory, this process has 23.55 GiB memory in use. Of the allocated "
+    "memory {} is allocated by PyTorch, and 40.00 MiB is reserved by PyTorch but unallocated.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "tried", "allocated", "grew"),
+    [
+        ("step 7400/20000 loss 0.21\n", "20.00 MiB", "23.10 GiB", True),
+        (
+            "Training:  40%|####      | 8000/20000 [1:00:00<1:30:00,  2.21it/s, Loss=0.1]\n",
+            "2.00 MiB",
+            "22.90 GiB",
+            True,
+        ),
+        ("step 3/20000 loss 0.21\n", "20.00 MiB", "23.10 GiB", False),  # early
+        ("", "20.00 MiB", "23.10 GiB", False),
+        ("step 7400/20000 loss 0.21\n", "1.20 GiB", "22.40 GiB", False),  # a large tensor
+        ("step 7400/20000 loss 0.21\n", "20.00 MiB", "14.10 GiB", False),  # of others, or fragmented
+        (
+            "loading meta-llama/Llama-3.1-8B, vocab_size=128256\nstep 7400/20000 loss 0.21\n",
+            "20.00 MiB",
+            "23.10 GiB",
+            False,
+        ),  # longer samples
+    ],
+)
+def test_memory_that_grew_with_the_steps(before: str, tried: str, allocated: str, grew: bool, tmp_path: Path) -> None:
+    title = title_of(tmp_path, before + _FILLED.format(tried, allocated))
+    assert ("probably it grew in the run" in title) == grew

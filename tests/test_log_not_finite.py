@@ -67,3 +67,65 @@ def test_other_nans(text: str, tmp_path: Path) -> None:
 def test_an_exception_after_it_is_the_cause(tmp_path: Path) -> None:
     raised = 'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    f()\nValueError: bad\n'
     assert first_cause(tmp_path, steps(ALWAYS["capital"], *["nan"] * 6) + raised)[0] != "log_loss_stays_nan"
+
+
+STOPPED = 'Traceback (most recent call last):\n  File "/w/fit.py", line 31, in <module>\n    fit()\nKeyboardInterrupt\n'
+OF_MODEL = "NaN detected after softmax\nNaN detected in block output\nNaN detected in logits\n"
+OF_LAYERS = "[layer 0] NaN found in hidden states\n[layer 1] NaN found in hidden states\n[layer 2] NaN found in mlp\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("params: 3M\n" + OF_MODEL + STOPPED, 'first "NaN detected after softmax"'),
+        (steps(ALWAYS["capital"], "0.7") + OF_LAYERS + "Training interrupted by user\n", "3 lines"),
+        (steps("step {n} loss: {loss}\n", "2.1", *["nan"] * 4) + STOPPED, "from line 2 on"),
+        (steps(ALWAYS["cost"], *["nan"] * 4) + "KeyboardInterrupt received, saving\n", "from the start"),
+    ],
+    ids=["of a model", "of layers", "loss", "always"],
+)
+def test_a_user_who_stops_a_run_with_nan(text: str, title: str, tmp_path: Path) -> None:
+    found, shown = first_cause(tmp_path, text)
+    assert found == "log_nan_until_stopped"
+    assert title in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        steps(ALWAYS["capital"], "0.7", "nan", "nan", "nan", "0.5"),  # it recovered
+        steps(ALWAYS["capital"], "0.7", "0.6", "nan"),  # one
+        "NaN found in column age, filling with the mean\n" * 4 + "epoch 1\n",
+        "NaN detected in loss, skipping batch\n" * 4,
+        OF_MODEL + steps(ALWAYS["capital"], "0.7", "0.6"),  # before good steps
+        OF_MODEL + "reading\n" * 200,
+        "model.fc has nan: False\n" * 4,
+    ],
+    ids=["recovered", "one", "column", "skipped", "before", "long before", "none"],
+)
+def test_a_user_who_stops_another_run(text: str, tmp_path: Path) -> None:
+    assert first_cause(tmp_path, text + STOPPED)[0] == "log_interrupted"
+
+
+ASSERTED = (
+    "/pytorch/aten/src/ATen/native/cuda/TensorCompare.cu:112: _assert_async_cuda_kernel: block: [0,0,0], thread: "
+    "[0,0,0] Assertion `probability tensor contains either `inf`, `nan` or element < 0` failed.\n"
+)
+REFUSED = "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0\n"
+GOOD, BAD = "{'loss': 0.21, 'grad_norm': 0.4, 'epoch': 0.1}\n", "{'loss': 0.2, 'grad_norm': nan, 'epoch': 0.2}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "after_step"),
+    [
+        (GOOD + BAD + ASSERTED, True),
+        (GOOD + ASSERTED + BAD, True),  # printed by another process, a little later
+        ("step 9 | train loss nan | lr 1e-05\n" + REFUSED, True),
+        (BAD + GOOD + GOOD + ASSERTED, False),  # fp16 found its scale
+        (GOOD + ASSERTED, False),
+        (REFUSED, False),
+    ],
+    ids=["assertion", "later", "loss", "recovered", "good", "alone"],
+)
+def test_sampling_after_a_step_with_nan(text: str, after_step: bool, tmp_path: Path) -> None:
+    assert ("after a training step with NaN" in first_cause(tmp_path, text)[1]) == after_step

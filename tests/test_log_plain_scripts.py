@@ -118,6 +118,32 @@ def test_a_command_among_the_arguments(tmp_path: Path, arguments: str, twice: bo
 
 
 @pytest.mark.parametrize(
+    ("text", "relative"),
+    [("python: can't open file 'src/fit.py': [Errno 2] No such file or directory\n", True),
+     ("process 71 spawned with command: ['/usr/bin/python3', '-u', './train_net.py', '--local_rank=0']\n"
+      "/usr/bin/python3: can't open file '/home/ada/jobs/./train_net.py': [Errno 2] No such file or directory\n", True),
+     ("/usr/bin/python3: can't open file '/data/fit.py': [Errno 2] No such file or directory\n", False),
+     ("process 71 spawned with command: ['/usr/bin/python3', '-u', '/data/fit.py', '--local_rank=0']\n"
+      "/usr/bin/python3: can't open file '/data/fit.py': [Errno 2] No such file or directory\n", False),
+     ("python.exe: can't open file 'C:\\\\w\\\\fit.py': [Errno 2] No such file or directory\n", False)],
+)  # fmt: skip
+def test_a_script_that_is_looked_up_in_another_folder(tmp_path: Path, text: str, relative: bool) -> None:
+    found, title, _ = explained(tmp_path, text)
+    assert found == "log_script_not_found" and ("its path is relative" in title) == relative
+
+
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [("finetune.py: error: unrecognized arguments: --epochs 3", "the script has no such option: --epochs 3"),
+     ("eval_vl.py: error: unrecognized arguments: --judge gpt", "the script has no such option: --judge gpt"),
+     ("run.py: error: unrecognized arguments: --nproc 3", "the script or the launcher"),
+     ("torchrun: error: unrecognized arguments: --gpus 3", "the script or the launcher")],
+)  # fmt: skip
+def test_an_option_that_a_script_does_not_have(tmp_path: Path, line: str, title: str) -> None:
+    assert title in explained(tmp_path, f"usage: x [-h]\n{line}\n")[1]
+
+
+@pytest.mark.parametrize(
     "line",
     ["nslookup: can't resolve 'job-master-0': Name does not resolve", "** server can't find job-master-0: NXDOMAIN",
      "ping: job-master-0: Name or service not known", "ping: unknown host job-master-0",

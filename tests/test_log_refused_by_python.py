@@ -122,8 +122,20 @@ def words(code: str, error: str, folder: Path) -> str:
         (
             "net.device = 'cuda'",
             "AttributeError: property 'device' of 'Net' object has no setter",
-            "can only be read",
-            "_replace",
+            "the attribute device is a property that can only be read",
+            "where the object is made",
+        ),
+        (
+            "self.action_space = Box(low=-1, high=1)",
+            "AttributeError: can't set attribute 'action_space'",
+            "action_space of self is a property that can only be read",
+            "@property",
+        ),
+        (
+            "self.pad_token: str = '<pad>'",
+            "AttributeError: property 'pad_token' of 'WordTokenizer' object has no setter",
+            "pad_token of self is a property",
+            "Override the property",
         ),
         ("p.x = 3", "AttributeError: can't set attribute", "can only be read", "_replace"),
         (

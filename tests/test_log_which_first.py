@@ -137,3 +137,24 @@ def test_a_batch_that_a_package_takes_apart_is_about_the_data(tmp_path: Path) ->
     line = "    signal, length, text, text_length, prompt = batch\n"
     _, title, words = explained(tmp_path, line.join(text.rsplit("    call()\n", 1)))
     assert "batch gives 4 values" in title and "nemo" in title and "upgrade" not in words
+
+
+VANISHED = (
+    "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker ID: a5c5 Node "
+    "ID: 77e9 Worker IP address: 10.1.0.7 Worker port: 38117 Worker PID: 5120 Worker exit type: SYSTEM_ERROR Worker "
+    "exit detail: {}\n"
+)
+
+
+def test_a_ray_worker_that_vanished_is_named(tmp_path: Path) -> None:
+    raised = (
+        "ray.exceptions.ActorUnavailableError: The actor d5a1 is unavailable: RpcError: Socket closed rpc_code: 14.\n"
+    )
+    closed = VANISHED.format("Worker unexpectedly exits with a connection error code 2. End of file.")
+    found, title, words = explained(tmp_path, raised + closed)
+    assert found == "log_ray_worker_vanished" and "process 5120 on 10.1.0.7" in title
+    assert "worker-*-5120.err" in words
+    memory = VANISHED.format("The worker may have exceeded K8s pod memory limits.")
+    assert explained(tmp_path, raised + memory)[0] == "log_ray_worker_died"
+    worker = traceback("RuntimeError: CUDA error: invalid argument", SCRIPT, "sglang", prefix="(WorkerDict pid=77) ")
+    assert cause(worker + closed, tmp_path) == "log_cuda_call_failed"

@@ -33,6 +33,68 @@ def test_the_exception_of_a_pool_is_not_its_own_cause(tmp_path: Path) -> None:
     assert "direct cause" not in explained(tmp_path, text)[1]
 
 
+@pytest.mark.parametrize(
+    "pool",
+    ["multiprocessing.pool.RemoteTraceback: ", "concurrent.futures.process._RemoteTraceback: ",
+     "joblib.externals.loky.process_executor._RemoteTraceback: "],
+)  # fmt: skip
+def test_the_line_of_a_worker_is_the_place(pool: str, tmp_path: Path) -> None:
+    error = "ZeroDivisionError: division by zero"
+    inner = frames((SCRIPT, "ratio", "return row.kept / row.total"))
+    text = (
+        f'{pool}\n"""\n{inner}{error}\n"""\n\nThe above exception was the direct cause of the following exception:\n\n'
+        f"{frames((SCRIPT, 'main', 'rates = list(pool.map(ratio, rows))'))}{error}\n"
+    )
+    assert "in ratio" in explained(tmp_path, text)[1]
+
+
+def test_a_worker_within_a_package_leaves_the_place_of_the_call(tmp_path: Path) -> None:
+    error = "ValueError: Couldn't cast this table"
+    inner = frames(
+        ("multiprocess/pool.py", "worker", "result = f()"), ("datasets/table.py", "cast", "raise ValueError(")
+    )
+    called = frames((SCRIPT, "main", "ds = prepare(files)"), ("multiprocess/pool.py", "get", "raise self._value"))
+    text = (
+        f'multiprocess.pool.RemoteTraceback: \n"""\n{inner}{error}\n"""\n\n'
+        f"The above exception was the direct cause of the following exception:\n\n{called}{error}\n"
+    )
+    assert "fit.py:7 in main" in " ".join(explained(tmp_path, text))
+
+
+def test_another_exception_keeps_its_own_place(tmp_path: Path) -> None:
+    text = (
+        f"{frames((SCRIPT, 'ratio', 'return a / b'))}ZeroDivisionError: division by zero\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        f"{frames((SCRIPT, 'main', 'raise Failed(name) from error'))}Failed: rates\n"
+    )
+    assert "in main" in explained(tmp_path, text)[1]
+
+
+SPLIT = "Generating validation split: 100%|##########| 120/120 [00:00<00:00, 1349.12 examples/s]\n"
+NO_INDEX = "TypeError: string indices must be integers, not 'str'\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "of_splits"),
+    [
+        (SPLIT, "ids = tok(row['question'])['input_ids']", True),
+        ("Generating train split: 5200 examples [00:01, 4000.1 examples/s]\n", 'texts.append(sample["text"])', True),
+        ("", "ids = tok(row['question'])['input_ids']", False),
+        (SPLIT, "parts.append(turn['value'])", False),  # of a conversation that is a text
+        (SPLIT, "roles = [m['role'] for m in messages]", False),
+    ],
+)
+def test_a_loop_over_splits(before: str, line: str, of_splits: bool, tmp_path: Path) -> None:
+    shown = " ".join(explained(tmp_path, f"{before}{frames((SCRIPT, 'main', line))}{NO_INDEX}"))
+    assert ("DatasetDict" in shown) == of_splits
+
+
+def test_a_line_of_a_heredoc_is_found_by_its_number(tmp_path: Path) -> None:
+    text = 'Traceback (most recent call last):\n  File "<stdin>", line 12, in <module>\nValueError: no seed\n'
+    assert "Line 12 is counted from the first line" in " ".join(explained(tmp_path, text))
+    assert "is counted from" not in " ".join(explained(tmp_path, text.replace("<stdin>", "/w/make_splits.py")))
+
+
 def _of_ranks(*ranks: int) -> str:
     """A log in which these ranks raised one exception, and the others printed nothing."""
     error = "AttributeError: 'NoneType' object has no attribute 'write'"

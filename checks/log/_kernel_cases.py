@@ -8,6 +8,7 @@ from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import either, every, line_of, reported, said, shown, within
 from ._embedding_cases import BARE_ASSERT, BEFORE_LOSS, LOSS, OF_EMBEDDING, PADDING_IDS, TEXTS_NOT_CUT
+from ._nan_steps import SAMPLED_AFTER_NAN
 
 _FLASH = r"^flash_attn(?:_interface|_2_cuda|_3)?\b"
 _TRITON_KERNELS = (
@@ -153,6 +154,7 @@ _AFTER_NAN = Case(
     "RuntimeError: CUDA error: device-side assert triggered",
     "https://docs.pytorch.org/docs/stable/notes/amp_examples.html")
 INDEXES = (
+    SAMPLED_AFTER_NAN,
     Case(reported(r"probability tensor contains"),
          "sampling failed: the model's probabilities contain NaN or infinity",
          "The model computes NaN or infinity while it generates: fp16 overflows, a step with NaN or an incomplete copy "

@@ -1,16 +1,22 @@
-"""Which method of Hugging Face's Dataset is meant, where a script calls one that it does not have?"""
+"""Which method of Hugging Face's Dataset is meant that it does not have, and is a split taken for a sample?"""
 
 from __future__ import annotations
 
 import re
 
 from mgpu.check import Fix
-from mgpu.snapshot import UncaughtException
+from mgpu.command_line import python
+from mgpu.snapshot import Log, UncaughtException
 
 from ._own_objects import Meaning
 
 _LACKS = re.compile(r"'(?P<owner>Dataset|DatasetDict|IterableDataset)' object has no attribute '(?P<name>\w+)'")
 _LOADED = re.compile(r"^datasets/|\bload_dataset\(|\bload_from_disk\(|\bDataset\.from_")
+_READ_BY_NAME = re.compile(  # not the turns of a conversation, which can be a text in each sample
+    r"\b(?P<sample>(?!m\b|msg|mess|turn|conv)[A-Za-z_]\w*)"
+    r"\[['\"](?P<key>(?!role|content|value|from|type|name|function)\w+)['\"]\]"
+)
+_SPLIT_NAME = re.compile(r"Generating (\w+) split")
 _OF_COLUMNS = "A column is removed and renamed with methods that have it in their name."
 _OF_ROWS = (
     "It is no list and no table of pandas: its rows are chosen with select() and filter(), and changed with map()."
@@ -76,5 +82,24 @@ def _choose_split(name: str, one: UncaughtException) -> Meaning:
         (
             Fix("Choose the split.", ("dataset = dataset['train']", "load_dataset(NAME, split='train')")),
             Fix("Look which it has.", ("print(dataset)",)),
+        ),
+    )
+
+
+def split_as_sample(log: Log, one: UncaughtException) -> Meaning | None:
+    """Explain a loop over a DatasetDict, which gives the names of its splits and no samples."""
+    shown = next((found[1] for row in log.shows if (found := _SPLIT_NAME.search(row.text))), None)
+    read = _READ_BY_NAME.search(one.own_code or "")
+    refused = one.message.startswith("string indices must be integers")
+    if not shown or not read or not refused or not one.place or "datasets" in one.packages:
+        return None
+    sample, key = read["sample"], read["key"]
+    return Meaning(
+        f"{sample} is a text, not a sample, and {one.place} reads its '{key}': probably the loop goes through a whole "
+        f"DatasetDict, which gives the names of its splits ('{shown}')",
+        "load_dataset() without split= gives a DatasetDict, a dict of splits. Its data sets have the samples.",
+        (
+            Fix("Choose the split.", ("load_dataset(NAME, split='train')", "dataset = dataset['train']")),
+            Fix("If it is one data set already, print the value.", (python("print({:name})", sample),)),
         ),
     )

@@ -9,8 +9,8 @@ from mgpu.check import Fix
 from mgpu.command_line import shell
 from mgpu.snapshot import Log, UncaughtException
 
+from ._first_of_chain import in_handler
 from ._messages import advice, in_one_line, short_name, whole_message
-from .exceptions import in_handler
 
 _UNSET = re.compile(
     r"(?:cannot access (?:local|free) variable|local variable) '(?P<name>\w+)' (?:where it is not associated|"

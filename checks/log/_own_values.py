@@ -24,7 +24,7 @@ from ._followed_values import origin, subscript
 from ._functions_as_values import function_as_value
 from ._literal_unpacking import unpacked_literal
 from ._messages import first_of_empty, short_name
-from ._methods_of_datasets import no_method_of_dataset
+from ._methods_of_datasets import no_method_of_dataset, split_as_sample
 from ._missing_gradients import no_gradients
 from ._missing_settings import missing_in_config
 from ._next_items import used_up, without_parameters
@@ -74,14 +74,8 @@ def explain(one: UncaughtException) -> Meaning | None:
 
 def explain_in(log: Log, one: UncaughtException) -> Meaning | None:
     """Return what the script's line got wrong, with what the log shows of the run before it."""
-    meant = too_large_at_once(one, log) or of_cached_samples(log, one, explain(one))
+    meant = too_large_at_once(one, log) or split_as_sample(log, one) or of_cached_samples(log, one, explain(one))
     return meant and with_path(consequence_of_caught(meant, one), one)
-
-
-def explain_text(text: str, one: UncaughtException) -> Meaning | None:
-    """Return what the first exception of the chain that `one` ends means; only its text is known."""
-    kind, _, message = text.partition(": ")
-    return explain(UncaughtException(kind, message, one.file, one.line))
 
 
 def _by_line(one: UncaughtException) -> Meaning | None:

@@ -12,6 +12,19 @@ _MASK_TITLE = "the attention mask (bias) has another dtype than the query of the
 _ONE_DTYPE = Fix("Load the model in the dtype that it computes in, or make the mask in the dtype of the query.",
                  ("from_pretrained(..., torch_dtype=torch.bfloat16)", "mask = mask.to(query.dtype)"))
 OF_ENGINES = (
+    Refusal("RuntimeError", r"^Unsloth: No config file found",
+            "Unsloth finds no config of the model that it should load: its folder or name does not exist, or the "
+            "folder has neither config.json nor adapter_config.json{at}",
+            "A folder is missing or incomplete if the run that writes it has failed, has not finished or saves to "
+            "another place. A name is misspelled, private, or the Hub cannot be reached. Unsloth gives this message "
+            "for whatever keeps it from reading a config.",
+            (Fix("Look for the folder, from the folder that the run starts in.",
+                 ("ls -la MODEL_FOLDER", "find . -name adapter_config.json -o -name config.json")),
+             Fix("If it is a name of the Hub, check that this machine can read it.",
+                 ("hf download ORG/MODEL config.json",)),
+             Fix("If another run writes it, check that it ended well before this one starts. A shell waits for its own "
+                 "children only.", ("tail --pid=PID -f /dev/null", "sbatch --dependency=afterok:JOBID eval.sh"))),
+            of_code=True),
     Refusal("RuntimeError", _MASK, _MASK_TITLE,
             "torch's memory-efficient attention adds the mask to the scores, and needs one dtype for both. This call "
             "is in code that torch.compile generated, which does not convert it. Usually autocast made the query one "

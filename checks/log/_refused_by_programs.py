@@ -12,6 +12,7 @@ from mgpu.snapshot import UncaughtException
 
 from ._own_objects import Meaning
 from ._refusal import Refusal
+from ._refused_by_services import refused_by_service
 
 # fmt: off
 _OF_GAMES = (
@@ -37,28 +38,45 @@ _OF_GAMES = (
             (Fix("Compare the spaces, and use the same wrappers in training and evaluation.",
                  ("print(model.observation_space, env.observation_space, env.reset()[0].shape)",)),)),
 )
-_OF_CONFIGS = (
-    Refusal("TypeError", r"^Missing values detected in object (?P<what>\w+) for the following fields:"
-            r"[\s-]*(?P<fields>\S.*)?",
-            "the config {what} of Isaac Lab has required values that are not set: {fields}",
-            "They are MISSING in the class of the config. The script sets them before it makes the environment: from "
-            "an option of the command line (a motion file, a robot's path), or in a subclass for the task.",
-            (Fix("Set them before gym.make(), by the option that they come from or in the config.",
-                 ("env_cfg.NAME.FIELD = VALUE", "python train.py --help")),)),
+# https://github.com/isaac-sim/IsaacLab/blob/main/source/isaaclab/isaaclab/utils/configclass.py
+_OF_SIMULATORS = (
+    Refusal("TypeError", r"^Missing values detected in object (?P<config>\w+) for the following fields:"
+            r"[\s-]*(?P<first>[\w.\[\]]+)",
+            "required values of the config {config} are not set, first {first}{at}",
+            "Isaac Lab declares them as MISSING: a derived config, or the script before it makes the environment, has "
+            "to set them.",
+            (Fix("Set all of them before the environment is made.",
+                 ("env_cfg.commands.motion.motion_file = path", "env = gym.make(task, cfg=env_cfg)")),), of_code=True),
 )
+_PRINTS = r"\b(?:p?print|sys\.std(?:out|err)\.write|stdout\.write|tqdm\.write|console\.print|echo)\("
+_LACKS = r"codec can't encode characters? (?P<what>'[^']{1,12}'(?= in position)|in position [\d-]+)"
+_OF_WINDOWS = rf"'(?P<codec>charmap|mbcs|cp\d{{3,5}}|gbk|gb2312|big5|shift_jis|euc_kr)' {_LACKS}"
 _OF_LOCALES = (
-    Refusal("UnicodeEncodeError", r"'(?P<codec>ascii|charmap|cp\d+|gbk|euc_kr|shift_jis|big5)' codec can't encode "
-            r"(?P<what>characters? (?:'[^']+'|in position [\d-]+))",
-            "the script prints what the encoding of its output ({codec}) does not have: {what}{at}",
-            "Python on Windows writes to a file or a pipe (> run.log, | Tee-Object, a scheduler's log) with the code "
-            "page of the system, which has no emoji, no check marks and only some letters. On Linux it does so with "
-            "ASCII if the locale is C, before Python 3.7. Nothing else is wrong at this line.",
+    Refusal("UnicodeEncodeError", _OF_WINDOWS,
+            "print() cannot write a character: {what} is not in the code page of Windows ({codec}), in which it "
+            "writes the output{at}",
+            "In a console, Python prints all of Unicode. To a file or a pipe (> train.log, Tee-Object, a scheduler) it "
+            "writes in the code page, which lacks check marks, emoji and most other scripts. The work before that line "
+            "is not the reason.",
             (Fix("Set UTF-8 before Python starts.",
-                 ("$env:PYTHONUTF8 = 1  # PowerShell; set PYTHONUTF8=1 in cmd, export PYTHONUTF8=1 in bash",
-                  "python -X utf8 train.py")),
-             Fix("Or let the script do it, at its beginning.",
-                 ("sys.stdout.reconfigure(encoding='utf-8', errors='replace')",))), of_code=True,
-            line=r"\bprint\("),
+                 ('$env:PYTHONUTF8 = "1"', "set PYTHONUTF8=1", "python -X utf8 train.py")),
+             Fix("Or set it in the script, or print plain letters.",
+                 ("sys.stdout.reconfigure(encoding='utf-8')",))), of_code=True, line=_PRINTS),
+    Refusal("UnicodeEncodeError", rf"'(?P<codec>ascii|latin-1)' {_LACKS}",
+            "print() cannot write a character: {what} is not in the output's encoding ({codec}){at}",
+            "The locale of the job is C or another one without Unicode, as in containers and batch jobs, or "
+            "PYTHONIOENCODING is set. The work before that line is not the reason.",
+            (Fix("Set UTF-8 before Python starts.",
+                 ("export PYTHONUTF8=1 PYTHONIOENCODING=utf-8", "export LANG=C.UTF-8 LC_ALL=C.UTF-8")),
+             Fix("Or set it in the script, or print plain letters.",
+                 ("sys.stdout.reconfigure(encoding='utf-8')",))), of_code=True, line=_PRINTS),
+    Refusal("UnicodeEncodeError", _OF_WINDOWS,
+            "a file is written in the code page of Windows ({codec}), which does not have a character: {what}{at}",
+            "open() without an encoding takes the code page. It lacks emoji and most other scripts.",
+            (Fix("Name the encoding of the file.", ("open(path, 'w', encoding='utf-8')",)),
+             Fix("Or make UTF-8 the default of all files.",
+                 ('$env:PYTHONUTF8 = "1"', "set PYTHONUTF8=1", "python -X utf8 train.py"))), of_code=True,
+            line=r"\.write(?:lines|row|rows|_text)?\(|\.dump\(|\.to_(?:csv|json|string)\(|\.save\w*\("),
     Refusal("UnicodeEncodeError", r"'(?P<codec>ascii|charmap|cp1252|gbk)' codec can't encode",
             "a text has characters that the output's encoding ({codec}) does not have{at}",
             "Before Python 3.7, print() and open() use ASCII if the locale is C. Since then, it is usually an explicit "
@@ -100,14 +118,8 @@ _OF_SERVICES = (
             "your shell.",
             (Fix("Set it where the job starts.", ("export OPENAI_API_KEY=...", "sbatch --export=ALL job.sh")),),
             of_code=True),
-    Refusal("RateLimitError", r"insufficient_quota|credit balance is too low",
-            "the account of the model's API has no credit left{at}",
-            "The service refuses every request until there is credit or another month begins. Waiting and repeating "
-            "does not help.",
-            (Fix("Add credit, or use the key of another project."),
-             Fix("Let the program save what it has, so that it can continue from there."))),
 )
-_ALL = (*_OF_GAMES, *_OF_CONFIGS, *_OF_LOCALES, *_OF_TEXTS, *_OF_SERVICES)
+_ALL = (*_OF_GAMES, *_OF_SIMULATORS, *_OF_LOCALES, *_OF_TEXTS, *_OF_SERVICES)
 # fmt: on
 
 
@@ -151,6 +163,6 @@ def _other_api(one: UncaughtException) -> Meaning | None:
 def refused_by_program(one: UncaughtException) -> Meaning | None:
     """Return what is missing on this machine; None if no entry has the message."""
     text = "\n".join(filter(None, (one.message, one.more)))
-    if api := _other_api(one):
-        return api
+    if meant := _other_api(one) or refused_by_service(one):
+        return meant
     return next((meant for known in _ALL if (meant := known.read(one, text))), None)

@@ -18,6 +18,8 @@ _TEXT = Fix("Convert it.", ("str(value)",))
 _PRINTED = Fix("Print it, and find where it gets this value.", ("print(repr(value))",))
 _ONE_NUMBER = ("A text or a list where one number is expected, or None from a function without a return. ~ is for "
                "integers and masks: a float there is often a missing value (NaN).")
+# Of a property; a field of a named tuple has no name in the message.
+_NO_SETTER = r"^(?:property '(?P<name>\w+)' of '(?P<cls>\w+)' object has no setter|can't set attribute '(?P<old>\w+)')"
 _PATHS = (
     Refusal("ValueError", r"cannot mmap an empty file", "the file that is mapped into memory is empty{at}",
             "Its preparation failed or has not finished: another rank or job still writes it, or a disk was full.",
@@ -226,8 +228,17 @@ _VALUES = (
             "what is passed with * or ** is a {got}, not a dict or a list{at}",
             "An option or a section of a config that is not set is None.",
             (Fix("Pass an empty dict in its place.", ("build(**(extra or {}))",)),), of_code=True),
-    Refusal("AttributeError", r"^(?:property '(?P<name>\w+)' of '(?P<cls>\w+)' object has no setter|can't set attribute"
-            r"(?: '(?P<old>\w+)')?)$", "the attribute {name}{old} can only be read, and the line sets it{at}",
+    Refusal("AttributeError", rf"{_NO_SETTER}$", "{name}{old} of self is a property that can only be read, and the "
+            "line sets it{at}",
+            "The class of the line, or one that it derives from, computes it with @property, so that it cannot be "
+            "stored. Libraries turn attributes into properties, too: the base class can be newer than the script.",
+            (Fix("Override the property in the class of the line, or store the value under a name of its own.",
+                 ("@property", "def name(self): return self._name")),),
+            of_code=True, own=True, line=r"^\s*self\.\w+(?:\s*:[^=]+)?\s*=[^=]"),
+    Refusal("AttributeError", rf"{_NO_SETTER}$", "the attribute {name}{old} is a property that can only be read, and "
+            "the line sets it{at}", "It has no setter: the object computes it.",
+            (Fix("Set what the property computes from, or pass the value where the object is made."),), of_code=True),
+    Refusal("AttributeError", r"^can't set attribute$", "an attribute that can only be read is set{at}",
             "It is a property without a setter, or a field of a named tuple.",
             (Fix("Set what the property computes from, or make a changed copy.", ("p = p._replace(x=3)",)),),
             of_code=True),

@@ -93,6 +93,20 @@ def misspelled_option(groups: Mapping[str, str], raised: UncaughtException | Non
     )
 
 
+_MISSING_SCRIPT = re.compile(r"can't open file '?(?P<path>[^']+?)'?: \[Errno 2\]")
+_SPAWNED = re.compile(r"spawned with command: \['[^']+'(?:, '-\w+')*, '(?P<path>(?![/~])[^']+\.py)'")
+
+
+def script_is_relative(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the path of a missing script is relative: as some Pythons print it, or in the launcher's command."""
+    paths = [found["path"] for one in log.seen if (found := _MISSING_SCRIPT.search(one.text))]
+    given = [found["path"] for one in log.shows if (found := _SPAWNED.search(one.text))]
+    if not paths or not paths[0].strip():
+        return False
+    absolute = paths[0].startswith(("/", "\\", "~")) or paths[0][1:2] == ":"
+    return not absolute or any(paths[0].endswith(f"/{path.removeprefix('./')}") for path in given)
+
+
 # fmt: off
 SYNC_BATCH_NORM = Case(
     within(r"^torch/nn/modules/batchnorm\.py in forward|(?i:/\w*sync_?b(?:atch_?)?n(?:orm)?\w*\.py in forward)"),
@@ -145,6 +159,17 @@ LINK_LOCAL = Case(
      Fix("See which interface each node selects.", ("NCCL_DEBUG=INFO mgpu launch train.py",))),
     "NCCL WARN socketStartConnect: Connect to fe80::1%ib1<17943> failed : Software caused connection abort\n",
     "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-family")
+RELATIVE_SCRIPT = Case(
+    script_is_relative,
+    "the script {script} does not exist: its path is relative, and the run was started in a folder that it does not "
+    "fit",
+    "A relative path is looked up in the folder in which the launcher was started: that of the shell, or of the job. "
+    "Often the job script was started in its own folder, and the path is from the project's.",
+    (Fix("Change to the folder that the path starts from, or write the whole path.",
+         ("cd PROJECT_FOLDER", "ls -l {script:path}")),),
+    "[INFO] process 71 spawned with command: ['/usr/bin/python3', '-u', 'src/fit.py', '--local_rank=0']\n"
+    "/usr/bin/python3: can't open file '/home/ada/tool/jobs/src/fit.py': [Errno 2] No such file or directory\n",
+    "https://docs.python.org/3/using/cmdline.html")
 BLANK_SCRIPT = Case(
     reported(r"can't open file '?(?:/\S*/)?\s+'?: \[Errno 2\]"),
     "the launcher got a blank in place of the script: there is a space after a backslash at the end of a line",
@@ -266,6 +291,16 @@ PASTED_TWICE = Case(
     Fix("Split the line into two commands, or remove the second one."),
     "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: python -m torch.distributed.launch "
     "--nproc_per_node=3 train.py\n",
+    "https://docs.python.org/3/library/argparse.html#exit-methods")
+NO_SUCH_OPTION = Case(  # torch's launchers are run.py and launch.py
+    line_of("log_argument_unknown", r"(?<![\w.-])(?!(?:run|launch|runner)\.py)[\w.-]+\.py: error: "
+                                    r"unrecognized arguments"),
+    "the script has no such option: {argument}",
+    "The name is misspelled, belongs to another release of the script, or is a field of a config that the script does "
+    "not read from the command line. The lines with \"usage\" list the options that it has.",
+    Fix("Use an option that it has, set the value where the script's config is, or add the option.",
+        ("python train.py --help", "grep -n add_argument train.py")),
+    "usage: fit.py [-h] [--lr LR]\nfit.py: error: unrecognized arguments: --max_steps 2\n",
     "https://docs.python.org/3/library/argparse.html#exit-methods")
 _BANNER = (
     "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system being "

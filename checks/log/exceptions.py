@@ -15,6 +15,7 @@ from mgpu.text import listed
 from .. import _refusals as refusals
 from . import _first_items as first_items
 from . import _own_values as own_values
+from ._first_of_chain import handled_exception, in_handler, what_to_do
 from ._messages import (
     advice,
     alike,
@@ -31,9 +32,11 @@ from ._messages import (
 from ._own_objects import Meaning
 from ._printed_paths import said_elsewhere
 
-_OF_HANDLER = (
-    Fix("Start with the first exception, and its traceback above the second."),
-    Fix("Let the script raise it: without that try block, the log ends with the real error."),
+_OF_STDIN = re.compile(r"<stdin>:(\d+)")
+_HEREDOC = Fix(
+    "Line {number} is counted from the first line of the code that Python read from its standard input, such as a "
+    "heredoc in a shell script. Saved as a file, its lines would be in the traceback.",
+    ("grep -n '<<' run.sh",),
 )
 _PATH = "Go to that line. The traceback shows the call path."
 # fmt: off
@@ -55,6 +58,7 @@ _COMMUNICATION = re.compile(
 # stops them (torchrun polls every 0.1 s). If more lines than this follow, and no failed rank is reported, the exception
 # was caught.
 _CONTINUED_LINES = 500
+_AFTER_BAR = re.compile(r"((?:it/s|s/it)[^\]]{0,60}\])\S.*")  # what another program printed into the line of a bar
 _STEP = 70  # characters of the line of a step
 # What a rank raises when its loader worker has disappeared.
 _LOST_WORKER_TYPES = frozenset({"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", "EOFError"})
@@ -62,13 +66,6 @@ _LOST_WORKER_TYPES = frozenset({"ConnectionResetError", "ConnectionRefusedError"
 # Exceptions that do not depend on a rank's batch: they are about the code, the packages, the model or the optimizer.
 _CODE_ERRORS = frozenset({
     "ImportError", "ModuleNotFoundError", "NameError", "UnboundLocalError", "SyntaxError", "NotImplementedError",
-})
-# fmt: on
-# Exceptions that programs expect and handle as a part of their normal course.
-# fmt: off
-_EXPECTED = frozenset({
-    "KeyError", "IndexError", "AttributeError", "StopIteration", "ImportError", "ModuleNotFoundError",
-    "FileNotFoundError", "Empty", "TimeoutError", "KeyboardInterrupt", "CancelledError",
 })
 # fmt: on
 _OF_SETUP = re.compile(
@@ -189,7 +186,7 @@ def _worked_before(one: UncaughtException, log: Log) -> bool:
 def _after_steps(one: UncaughtException, log: Log) -> str:
     if not _worked_before(one, log) or log.reached is None:
         return ""
-    last = log.reached.text[:_STEP].rstrip()
+    last = _AFTER_BAR.sub(r"\1", log.reached.text)[:_STEP].rstrip()
     if log.reached.at == log.reached.of:  # a download or a preparation has a bar, too
         return f' A bar had reached its end before it ("{last}"): what comes after that failed.'
     return (
@@ -253,28 +250,18 @@ def log_command_failed(log: Log) -> Answer:
     return Ok(f"no such exception in {log.lines:,} lines")
 
 
-def in_handler(one: UncaughtException) -> str | None:
-    """Return the exception during whose handling this one was raised, unless programs expect one of that type."""
-    if one.cause and one.message and one.message in one.cause:
-        return None  # raised again, in the same words
-    if not one.cause or one.direct or short_name(one.cause.partition(":")[0]) in _EXPECTED:
-        return None
-    return one.cause
-
-
 def _in_a_handler(one: UncaughtException, log: Log, handled: str) -> Problem:
     """Return a problem that names the first exception: the code that handled it failed too."""
-    general = _problem(one, log, "")
-    on = _ranks_text(one, log)
-    first = own_values.explain_text(handled, one)
-    why = f"{first.why} {handled}." if first else "The first exception is usually the cause."
+    general, on = _problem(one, log, ""), _ranks_text(one, log)
+    text, meant = handled_exception(one, log, handled)
+    first = f"{meant.why} {text}. " if meant else "The first exception is usually the cause. "
     return replace(
         general,
-        title=f"{first.title if first else handled}{f' {on}' if on else ''}; while it was handled, "
-        f"{short_name(one.type)} was raised too",
-        cause=f"{why} An except branch, a retry or a clean-up followed it and failed at "
+        title=f"{meant.title if meant else text}{f' {on}' if on else ''}; while it was handled, {short_name(one.type)} "
+        "was raised too",
+        cause=f"{first}An except branch, a retry or a clean-up followed it and failed at "
         f"{one.place or 'another line'}: {one.message}.{line_of_code(one)}",
-        fix=(*(first.fixes if first else ()), *(_OF_HANDLER if one.packages[-1:] == ("",) else _OF_HANDLER[:1])),
+        fix=(*(meant.fixes if meant else ()), *what_to_do(one)),
     )
 
 
@@ -294,6 +281,8 @@ def _meant(meant: Meaning, one: UncaughtException, log: Log, general: Problem) -
 def _to_the_line(one: UncaughtException, log: Log, *, everywhere: bool) -> tuple[Fix, ...]:
     """Return how to find the code that raised it, as far as the log shows it."""
     known = shows_traceback(one) or one.code
+    if found := _OF_STDIN.match(one.place or ""):
+        return (replace(_HEREDOC, text=_HEREDOC.text.format(number=found[1])),)
     first = "Go to that line" if known else "Find its traceback, above this message in the complete output"
     if everywhere:
         return (Fix(f"{first}. It is quicker to reproduce with one process.", ("mgpu launch --gpus 1 ...",)),)

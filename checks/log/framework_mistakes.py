@@ -11,11 +11,12 @@ from mgpu.text import listed
 
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
+from ._first_of_chain import in_handler
 from ._messages import first_of_empty, short_name
 from ._refused_by_programs import refused_by_program
 from ._refused_inputs import refused_input
 from ._values_that_are_none import name_of_none, none_in_package
-from .exceptions import has_signature, in_handler, unknown_exceptions
+from .exceptions import has_signature, unknown_exceptions
 from .versions_shown import version_in
 
 _WRONG_VALUES = frozenset({"AttributeError", "KeyError", "IndexError", "TypeError"})

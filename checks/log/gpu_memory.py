@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
+from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import either, every, innermost, never, said, source_line, through, within
 from ._gpu_memory import GIANT, Numbers, numbers, trace
@@ -15,6 +16,7 @@ from ._gpu_memory_in_pieces import IN_PIECES
 from ._gpu_memory_in_steps import IN_STEPS
 from ._gpu_memory_of_others import OTHERS, OWN_GPU, SHARD, SMALLER, held_beside, held_unseen, is_alone, taken
 from ._gpu_memory_of_trainers import OF_TRAINERS
+from ._image_cases import NO_TEXT
 from ._xla_memory import XLA_PREALLOCATED, XLA_SMALLER, explain_plan
 from .inference import SHARE
 
@@ -23,6 +25,7 @@ _TROUBLE = "https://github.com/huggingface/accelerate/blob/main/docs/source/basi
 _TENSORFLOW = "https://www.tensorflow.org/api_docs/python/tf/errors/ResourceExhaustedError"
 _WHOLE = 0.9  # of the GPU: a limit near its size changes nothing
 _SMALLEST = 4.0  # GiB, of GPUs of laptops and old cards
+_LITTLE, _MANY_STEPS = 0.01, 500  # of the GPU; after fewer steps not all kinds of batches were seen
 _REAL = 1024.0  # GiB: no GPU has more
 # fmt: off
 _SEGMENTS = Fix("Let the allocator join free segments.",
@@ -53,6 +56,17 @@ def _is_impossible(read: Numbers) -> bool:
 
 def _has_graphs(read: Numbers) -> bool:
     return read.pools is not None and read.total is not None and read.pools >= read.total / 10
+
+
+def _is_filled_in_small_steps(read: Numbers) -> bool:
+    """Whether torch's own tensors fill the GPU, and the request is small: no single tensor is too large."""
+    if read.tried is None or read.allocated is None or not read.total:
+        return False
+    return read.tried <= _LITTLE * read.total and read.allocated >= _WHOLE * read.total
+
+
+def _after_many_steps(log: Log, raised: UncaughtException | None) -> bool:
+    return raised is not None and log.reached is not None and log.reached.at >= _MANY_STEPS and not log.reached.inner
 
 
 def _sample(free: str, rest: str) -> str:
@@ -140,6 +154,23 @@ _LAST = (
                        ("nvidia-smi -L", "env | grep -iE 'cuda|vgpu|mps'", "free -g"))),
          _sample("60.00 GiB", ""),
          _ALLOCATOR),
+    Case(every(NO_TEXT, _after_many_steps, numbers(_is_filled_in_small_steps)),
+         "a GPU's memory is full after many steps that fitted, and the request is small: probably it grew in the run",
+         "torch's own tensors fill the GPU. Something grows from step to step: a list or a sum that keeps tensors with "
+         "their graph (a loss without .item()), a cache of images on the GPU, or the model itself (the points of "
+         "Gaussian splatting). If it jumps at one step only, that batch is larger than those before.",
+         (Fix("See whether it grows, and how fast.",
+              ("print(step, torch.cuda.memory_allocated() >> 20, 'MiB')",)),
+          Fix("Keep numbers, and not tensors, from step to step.",
+              ("total += loss.item()", "kept.append(x.detach().cpu())")),
+          Fix("In Gaussian splatting, add fewer points, and keep the images in host memory.",
+              ("--densify_grad_threshold 0.0004 --densify_until_iter 10000", "--data_device cpu"))),
+         "step 7400/20000 loss 0.21\n" + trace(
+             "train.py in main", message="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 16.00 MiB. GPU "
+             "0 has a total capacity of 23.50 GiB of which 9.50 MiB is free. Including non-PyTorch memory, this "
+             "process has 23.40 GiB memory in use. Of the allocated memory 22.90 GiB is allocated by PyTorch, and 0.10 "
+             "GiB is reserved by PyTorch but unallocated."),
+         "https://docs.pytorch.org/docs/stable/notes/faq.html"),
     Case(within(r"torch/cuda/(?:__init__|random)\.py in |torch/random\.py in | in (?:set_device|_lazy_init|set_seed|"
                 r"seed_everything|manual_seed\w*|empty_cache|init_process_group|_setup_devices)$"),
          "a GPU is full before this run puts anything on it: another process holds its memory",

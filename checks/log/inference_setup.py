@@ -125,7 +125,7 @@ ROWS = (
         "The config.json of the weights states the method.",
         Fix("Leave the argument out: the engine reads the method from the config."), _CONFIG,
         summary="The engine is asked for another quantization than the weights have."),
-    Row("log_engine_computed_nan", "root", "script", r"NaNs? (?:detected|found) in (?:the )?logits",
+    Row("log_engine_computed_nan", "root", "script", r"Error: NaNs? (?:detected|found) in (?:the )?logits",
         ("RuntimeError: NaNs detected in logits: ['req-1']",),
         "the inference engine computed NaN",
         "In training with rollouts the weights that the trainer sent are probably NaN or incomplete. Otherwise fp16 "

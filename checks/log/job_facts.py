@@ -1,4 +1,4 @@
-"""What does a log show of the job around a run: its machine, the files that its shell read, its launcher's processes?
+"""What does a log show around a run: its machine, its shell's files, its launcher's processes, the script's checks?
 
 None of these is a fault, as in `circumstances.py`: a case of a row, or a check, can require them.
 """
@@ -77,6 +77,19 @@ ROWS = (
          "https://research.google.com/colaboratory/faq.html"),
     _row("warp_without_driver", r"CUDA driver not found or failed to initialize",
          ("   CUDA driver not found or failed to initialize",), "https://nvidia.github.io/warp/installation.html"),
+    # What a script's own checks print; not if it goes on to say that it leaves such values out.
+    _row("nan_reported",
+         r"(?i)^\W*(?:\[[\w :.-]{1,40}\]\W*)?(?:(?:warning|error|debug|step \d+)\W+)?"
+         r"(?:nans?(?:(?:/| or | and )infs?)?(?: values?)? (?:(?:was|were) )?"
+         r"(?:detected in |detected after |detected before |detected at |found in |found after |encountered in )|"
+         r"[a-z_][\w.]* (?:contains nan|has nan)s?\b(?!\s*[=:]\s*(?:0|false)))"
+         r"(?!.*\b(?:skip|replac|fill|drop|ignor|remov|clean|clamp|column|row))",
+         ("NaN detected after softmax", "[layer 3] NaN found in attention scores", "attn_weights contains NaN",
+          "nan values detected in hidden_states", "WARNING: NaN or Inf detected in grads at step 12", "h.q has nan"),
+         "https://docs.pytorch.org/docs/stable/generated/torch.isnan.html"),
+    _row("split_generated", r"^Generating (?P<name>\w+) split: ",
+         ("Generating train split:   0%|          | 0/5200 [00:00<?, ? examples/s]",),
+         "https://github.com/huggingface/datasets/blob/main/src/datasets/builder.py"),
     _row("bashrc_was_read", r"\.bashrc: line \d+: ", ("/home/ada/.bashrc: line 10: rbenv: command not found",), _BASH),
 )
 # fmt: on

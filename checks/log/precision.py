@@ -8,6 +8,7 @@ from mgpu.signature import Case, Row, signatures
 from . import _device_cases, _plain_torch_cases
 from ._circumstances import every, said, shown
 from ._image_cases import STOPPED_AT_NAN, WENT_ON_WITH_NAN
+from ._nan_steps import STOPPED_AFTER_NAN
 from ._plain_script_cases import in_plain_script, types_differ
 
 _AMP = "https://pytorch.org/docs/stable/amp.html"
@@ -101,7 +102,7 @@ ROWS = (
         (_BF16, Fix("Find the operation, and check whether one GPU is faulty.",
                     ("torch.autograd.set_detect_anomaly(True)", "mgpu smoke-test",
                      "mgpu doctor --deep --only gpu_results_differ"))), _ANOMALY,
-        cases=(_OF_ARRAYS_IN_BACKWARD, _OF_ARRAYS, _IN_BACKWARD, STOPPED_AT_NAN)),
+        cases=(STOPPED_AFTER_NAN, _OF_ARRAYS_IN_BACKWARD, _OF_ARRAYS, _IN_BACKWARD, STOPPED_AT_NAN)),
     Row("log_loss_is_nan", "secondary", "script",
         r"'loss': nan\b|'loss': 'nan'|\"loss\": NaN\b|(?<![\w.])(?:total_|train_|training_)?loss=nan\b|"
         r"(?<![\w.])(?<!\bval )(?<!\btest )(?<!\bvalid )(?<!\beval )(?<!\bvalidation )loss: nan\b|"

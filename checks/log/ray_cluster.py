@@ -125,10 +125,11 @@ ROWS = (
         "node has are as fatal as more GPUs.",
         _STATUS, "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"),
     Row("log_ray_worker_died", "secondary", "kernel",
+        r"^(?!.*Worker PID: \d+ Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits).*?(?:"
         r"[Ww]orker (?:process )?(?:has )?died(?: or was killed)? (?:while|unexpectedly)|[Aa]ctor died unexpectedly|"
         r"(?<!\()(?:ActorDiedError|RayActorError)(?!.*(?:creation task|ray::))|WorkerCrashedError|"
         r"ActorUnavailableError|worker unexpectedly exits with a "
-        r"connection error|Worker unexpectedly exits with|leased worker .*died|Worker exit type: SYSTEM_ERROR",
+        r"connection error|Worker unexpectedly exits with|leased worker .*died|Worker exit type: SYSTEM_ERROR)",
         ("ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task.",
          "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
          "(raylet) A worker died or was killed while executing a task by an unexpected system error.",
@@ -137,7 +138,24 @@ ROWS = (
         "a Ray worker process died; its own output has the reason",
         "Ray only reports that the connection closed. The worker was killed (host memory), crashed in compiled code, "
         "or was stopped with the job.",
-        _LOGS, _FAULTS, cases=(POD_MEMORY, NODE_DIED), because_of=("log_cuda_call_failed",)),
+        _LOGS, _FAULTS, cases=(POD_MEMORY, NODE_DIED), because_of=("log_cuda_call_failed", "log_ray_worker_vanished")),
+    Row("log_ray_worker_vanished", "secondary", "kernel",
+        r"Worker IP address: (?P<address>\S+) Worker port: \d+ Worker PID: (?P<pid>\d+) Worker exit type: SYSTEM_ERROR "
+        r"Worker exit detail: Worker unexpectedly exits with a connection error",
+        ("(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker IP "
+         "address: 10.0.0.3 Worker port: 10023 Worker PID: 4711 Worker exit type: SYSTEM_ERROR Worker exit detail: "
+         "Worker unexpectedly exits with a connection error code 2. End of file.",),
+        "Ray's worker process {pid} on {address} ended without an exception of its own: it was killed, or crashed in "
+        "compiled code",
+        "Ray only saw its connection close. What other processes raise then (ActorUnavailableError, ActorDiedError) is "
+        "a consequence. Usually the kernel killed it because the host's memory was full: parameters and optimizer that "
+        "are offloaded to the CPU, a checkpoint that is saved, many rollouts. Otherwise it was ray stop, or SIGSEGV.",
+        (Fix("See what it did last, in this log and in its own one, and whether the kernel killed it.",
+             ("grep -n 'pid={pid:number}[,)]' LOG | tail",
+              "tail /tmp/ray/session_latest/logs/worker-*-{pid:number}.err",
+              "sudo dmesg -T | grep -i 'killed process' | tail")),
+         Fix("If it was killed, give the job more host memory, or keep less there: no offload, fewer workers.")),
+        _FAULTS, because_of=("log_cuda_call_failed",), summary="A Ray worker process ended without an exception."),
     Row("log_ray_node_lost", "secondary", "network",
         r"has been marked dead because the detector has missed|[Rr]aylet (?:process )?(?:has )?(?:died|exited|is "
         r"terminated|"

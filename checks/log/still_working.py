@@ -97,7 +97,7 @@ def log_rank_still_working(log: Log) -> Answer:
     role="secondary",
     kind="kernel",
     tags=("precise",),
-    same_as=("log_ray_worker_died", _TIMED_OUT, "log_desynchronised"),
+    same_as=("log_ray_worker_died", "log_ray_worker_vanished", _TIMED_OUT, "log_desynchronised"),
 )
 def log_worker_ended_by_timeout(log: Log) -> Answer:
     """Ray reports a dead worker, and a collective had timed out at that time: NCCL's watchdog ended the process.

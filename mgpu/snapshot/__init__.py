@@ -14,6 +14,7 @@ from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from mgpu.snapshot.accelerate_config import Config, ConfigFault, DeepSpeedFile, LoaderVerdict, Mark, Model, Plan, Scalar
+from mgpu.snapshot.exception_facts import CutTraceback, HandledException, TracedCall, UncaughtException
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Moment, Once, SecretsByKey, Subject, Text, Variable, Version
 from mgpu.snapshot.fleet_facts import (
@@ -91,7 +92,6 @@ from mgpu.snapshot.rehearsal_facts import (
 from mgpu.snapshot.run_facts import (
     SIGNAL_NAMES,
     Circumstance,
-    CutTraceback,
     EndedRank,
     Exchange,
     FailedRank,
@@ -109,8 +109,6 @@ from mgpu.snapshot.run_facts import (
     Run,
     SignatureMatch,
     StalledCollective,
-    TracedCall,
-    UncaughtException,
     seconds_between_lines,
 )
 from mgpu.snapshot.slurm_cluster import Association, Cluster, Gres, NodeKind, Partition, Slurm

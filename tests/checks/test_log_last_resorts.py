@@ -13,6 +13,7 @@ STACKS = (
 )
 TIMEOUT = SignatureMatch("log_collective_timed_out", "Watchdog caught collective operation timeout", "run.log", 20)
 NAN = SignatureMatch("log_loss_is_nan", "loss: nan", "run.log", 20)
+STOPPED = SignatureMatch("log_interrupted", "KeyboardInterrupt", "run.log", 60)
 CAUGHT = OwnError("Setup failed: no plan for it", "run.log", 60, None, "no plan for it")
 NO_CONDA = "job.sh: line 22: /data/conda3/etc/profile.d/conda.sh: No such file or directory"
 OF_LSF = "Read file </work/fit.err> for stderr output of this job."
@@ -46,6 +47,10 @@ CASES = (
     well("log_gradients_not_finite", "are finite",  # the loss scale was found
         log=log(shows=(shown("gradients_not_finite", 10, 16, 6), shown("gradients_finite", 17, 90, 70)))),
     well("log_gradients_not_finite", "in a row", log=log(shows=(shown("gradients_not_finite", 10, 13, 4),))),
+    fails("log_nan_until_stopped", "reports it in 6 lines", "isfinite",
+        log=log(seen=(STOPPED,), shows=(shown("nan_reported", 10, 49, 6),))),
+    well("log_nan_until_stopped", "no NaN until", log=log(shows=(shown("nan_reported", 10, 49, 6),))),
+    well("log_nan_until_stopped", "no NaN until", log=log(seen=(STOPPED,))),
     fails("log_program_reported_error", "the dataset is empty", "Follow the message", log=log(own_error=ERROR)),
     well("log_program_reported_error", "another error explains it", log=log(own_error=ERROR, seen=(TIMEOUT,))),
     fails("log_program_reported_error", "the log has only this message", "Follow the message",

@@ -34,7 +34,8 @@ _SETTLED = re.compile(
 )
 # What libraries print in every run, launchers, tracebacks, bars, code, options and the values of a step.
 _OTHERS = re.compile(
-    r"^[\u2500-\u257f]|(?-i:[a-z]Warning\b)|warnings?\.warn|\bDEBUG\b|/(?:site|dist)-packages/|^\s|^[-=*#+_~^]{3}|\d%\||\bit/s\b|"
+    r"^[\u2500-\u257f]|"
+    r"(?-i:[a-z]Warning\b)|warnings?\.warn|\bDEBUG\b|/(?:site|dist)-packages/|^\s|^[-=*#+_~^]{3}|\d%\||\bit/s\b|"
     r"^File \"|Traceback|During handling|direct cause|^[\w.]+(?:Error|Exception)\b|^wandb\b|"
     r"\btensorflow/\w+/\S+\.cc:\d+\]|"
     r"\b(?:absl|TF-TRT|oneDNN|cuDNN factory|OMP_NUM_THREADS|"

@@ -205,12 +205,9 @@ def _how(one: Found, course: Course) -> Survived:
 
 def _came_again(one: Found, course: Course) -> bool:
     """Whether one process raised it, reached its good end, raised it again and went on: it catches it each time."""
-    twice = one.raised and not one.uncaught and not one.exit_only and one.times > 1 and len(one.ranks) <= 1
-    return (
-        twice
-        and course.lines - one.line >= _LINES_AFTER_WARNING
-        and any(end.sure and not end.by_wrapper and one.first < end.line < one.line for end in course.ends)
-    )
+    fails = one.uncaught or one.exit_only or len(one.ranks) > 1 or course.lines - one.line < _LINES_AFTER_WARNING
+    ends = (end.line for end in course.ends if end.sure and not end.by_wrapper)
+    return one.raised and one.times > 1 and not fails and any(one.first < line < one.line for line in ends)
 
 
 def _had_ended(one: Found, course: Course) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TypeAlias
 
 from mgpu.readers.log.bare_exceptions import code_above, is_frame_of_package, opens_another, read_bare, takes_frames
+from mgpu.readers.log.chained_exceptions import after
 from mgpu.readers.log.learned_prefixes import HEAD
 from mgpu.readers.log.line import Line, shown_message
 from mgpu.readers.log.message_lines import continues
@@ -311,7 +312,7 @@ class Tracebacks:
             direct=direct,
             **one.facts(),
         )
-        found = _where_it_began(earlier[0].found, found, one.facts()) if earlier else found
+        found = after(earlier[0], found, one.facts(), direct=direct) if earlier else found
         if one.harmless or self._of_another_thread(found, one):
             self.of_thread = replace(found, signatures=self._rows_of(line.text))
             return
@@ -383,13 +384,6 @@ def _rank(one: OpenTraceback, key: _Writer, line: Line) -> int | None:
     if line.text == line.whole:  # a rank in such a line is part of its message
         return key if isinstance(key, int) else None
     return line.rank if line.rank is not None else one.line.rank
-
-
-def _where_it_began(first: UncaughtException, found: UncaughtException, facts: Iterable[str]) -> UncaughtException:
-    """Return an exception with the frames of the first one of its chain, if CUDA only reported the same again."""
-    if not found.message.startswith("CUDA error: ") or (first.type, first.message) != (found.type, found.message):
-        return found
-    return replace(found, **{name: getattr(first, name) for name in (*facts, "place", "loader")})
 
 
 def _is_of_launcher(name: str, message: str, *, in_launcher: bool = False) -> bool:

@@ -1,0 +1,95 @@
+"""Which exceptions does a log show, and where were they raised?"""
+
+from __future__ import annotations
+
+from mgpu.snapshot.fast_dataclass import dataclass
+from mgpu.snapshot.field_types import Label, Text
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """One frame of a traceback, with the line that made the next call or failed."""
+
+    place: Text  # "train.py:41 in main", "trl/trainer/sft.py:7 in train"
+    code: Text | None = None  # all lines of the statement that the traceback shows, joined
+    marked: tuple[Text, ...] = ()  # the part that Python underlines, as left "~~", middle "^^", right "~~"; or one part
+    package: Label = ""  # the installed package that the file is of; "": the user's own, or Python's library
+
+    @property
+    def function(self) -> str:
+        """The function that the frame is of; empty in a module's own code."""
+        return self.place.partition(" in ")[2]
+
+
+@dataclass(frozen=True)
+class HandledException:
+    """An exception during whose handling another one was raised. Its fields are as in `UncaughtException`."""
+
+    type: Label
+    message: Text
+    more: Text | None = None
+    place: Text | None = None
+    code: Text | None = None
+    own_code: Text | None = None
+    own_lines: tuple[Text, ...] = ()
+    library: Text | None = None
+    raised_in: Text | None = None
+    packages: tuple[Label, ...] = ()
+    frames: tuple[Text, ...] = ()
+    calls: tuple[TracedCall, ...] = ()
+
+
+@dataclass(frozen=True)
+class UncaughtException:
+    """An uncaught Python exception, read from a traceback in a log."""
+
+    type: Label  # as printed: "torch.OutOfMemoryError", "ValueError"
+    message: Text
+    file: Text  # the log
+    line: int  # of the exception's own line
+    rank: int | None = None
+    at: Label | None = None
+    place: Text | None = None  # the deepest frame in the user's own files: "train.py:41 in main"
+    times: int = 1
+    ranks: tuple[int, ...] = ()
+    cause: Text | None = None  # first of a chain ("During handling of ..."): "KeyError: 'x'"
+    signatures: tuple[Label, ...] = ()  # ids of the signatures, noise included, that match its message
+    after: int = 0  # number of lines after it in its file
+    caught: bool = False  # its rank continued
+    loader: bool = False  # raised through torch's DataLoader
+    by_torch: bool = False  # has torch's prefix "[rank1]: ", which torch prints for uncaught exceptions
+    quoted: bool = False  # all its files are temporary or have no name, as in the output of generated programs
+    by_one: int = 1  # exceptions of its process, if a prefix names it: after all but the last, it went on
+    bare: bool = False  # without its traceback, or without its type: the log was shortened
+    of_launcher: bool = False  # raised by a launcher when its child failed: never the cause
+    packages: tuple[Label, ...] = ()  # installed packages of its frames, outermost first; "": files of the user's own
+    code: Text | None = None  # the source line that raised it, as the traceback shows it
+    own_code: Text | None = None  # the source line of `place`
+    own_lines: tuple[Text, ...] = ()  # the source lines of the last frames in the user's own files, the deepest last
+    more: Text | None = None  # the lines of its message after the first
+    library: Text | None = None  # the deepest frame, if it is in an installed package: "trl/trainer/sft.py:7 in train"
+    direct: bool = False  # raised from `cause`, which Python calls its direct cause
+    raised_in: Text | None = None  # the deepest frame outside of Python itself: "deepspeed/runtime/engine.py in step"
+    frames: tuple[Text, ...] = ()  # all such frames, in the same form, the deepest last
+    calls: tuple[TracedCall, ...] = ()  # the deepest frames, without those of Python's own library, the deepest last
+    cloned: bool = False  # the deepest frame in a package is in a clone of its repository, not in site-packages
+    says_more: Text | None = None  # another line near the end of the log that contains the message, and more
+    said_before: Text | None = None  # a problem that the program reported in its last lines before the traceback
+    said_after: Text | None = None  # the same in the last lines of the log: buffered output follows the traceback
+    printed_paths: tuple[Text, ...] = ()  # whole paths in the last lines before the traceback, the latest last
+    printed: tuple[Text, ...] = ()  # lines with sizes, or with tensors that hold -1 or -100, printed near the traceback
+    pythons: tuple[Label, ...] = ()  # of a failed import: the Python that runs, and another one, of the deepest frame
+    began: HandledException | None = None  # the first of its chain, if this one was raised while it was handled
+
+
+@dataclass(frozen=True)
+class CutTraceback:
+    """A traceback of which the log has the frames, but not the exception: the log ends before it."""
+
+    place: Text  # the deepest frame that the log has: "trl/trainer/sft.py:7 in train"
+    file: Text  # the log
+    line: int  # the last line of it
+    rank: int | None = None
+    code: Text | None = None  # the source line of that frame
+    frame: Text | None = None  # as in `UncaughtException.frames`
+    reported: Text | None = None  # the error that a line just before it reports, without the line's prefixes
