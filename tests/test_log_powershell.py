@@ -79,7 +79,7 @@ def test_lines_that_powershell_broke(width: int, tmp_path: Path) -> None:
     assert one.place == "loop.py:31 in fit"
     assert one.own_code == TRACEBACK[4].strip()
     _, title, texts = explained(tmp_path, redirected(TRACEBACK, width))
-    assert title.startswith("the script prints what the encoding of its output (charmap) does not have: character '\\u")
+    assert title.startswith("print() cannot write a character: '\\u")
     assert "PYTHONUTF8" in texts
 
 

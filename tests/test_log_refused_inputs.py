@@ -191,7 +191,7 @@ def test_what_layers_tables_and_python_refuse(
          "ValueError: not enough values to unpack (expected 5, got 4)", "step() of the environment does not return 5",
          "shimmy"),
         ("print(text)", (), "UnicodeEncodeError: 'ascii' codec can't encode characters in position 0-3: ordinal not in "
-         "range(128)", "the encoding of its output (ascii)", "PYTHONUTF8=1"),
+         "range(128)", "not in the output's encoding (ascii)", "PYTHONUTF8=1"),
         ("nlp = spacy.load('en')", (("spacy/util.py", "load_model", "raise IOError()"),),
          "OSError: [E050] Can't find model 'en_core_web_sm'. It doesn't seem to be a Python package.",
          "a model of spaCy is not installed here: en_core_web_sm", "spacy download"),

@@ -62,9 +62,7 @@ def test_the_first_exception_of_a_chain_is_explained(tmp_path: Path) -> None:
     for name, fields in (("ArmEnvCfg", "scene.robot.prim_path"), ("KickEnvCfg", "decimation\n  - sim.dt")):
         text = frames(validates) + MISSING.format(name, fields) + HANDLED + again
         _, title, words = explained(tmp_path, text)
-        assert title.startswith(
-            f"the config {name} of Isaac Lab has required values that are not set: {fields.split()[0]}"
-        )
+        assert title.startswith(f"required values of the config {name} are not set, first {fields.split()[0]}")
         assert title.endswith("while it was handled, AttributeError was raised too")
         assert "Let the script raise it" not in words  # the handler is in a package
     other = (

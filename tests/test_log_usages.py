@@ -49,4 +49,4 @@ def test_the_option_that_is_meant(arguments: str, title: str, prefix: str, tmp_p
 def test_no_option_is_meant(text: str, tmp_path: Path) -> None:
     row, title, _ = explained(tmp_path, text)
     assert row == "log_argument_unknown"
-    assert title.startswith("the script or the launcher does not accept an argument: --")
+    assert title.startswith("the script has no such option: --")
