@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.command_line import python
+from mgpu.command_line import python, shell
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 from mgpu.text import counted
@@ -98,7 +98,7 @@ def _of_training(length: int, limit: int, fitting: int) -> Meaning:
             Fix(
                 "Allow longer samples, if the model's positions and the GPU's memory do. This one needs "
                 f"{fitting:,}; others can be longer.",
-                (f"data.max_length={fitting}",),
+                (shell("data.max_length={:number}", fitting),),
             ),
             Fix(
                 "Or cut them: right loses the end (the last answer), left the beginning (the system prompt).",

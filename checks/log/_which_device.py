@@ -11,6 +11,7 @@ import re
 from typing import NamedTuple
 
 from mgpu.check import Fix
+from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
@@ -105,7 +106,9 @@ def made_on_cpu(one: UncaughtException | None) -> Meaning | None:
         f"{call} makes a tensor on the CPU, and the line combines it with one on the GPU ({one.place})",
         f'torch.{function}() without a device makes it on the CPU. The line is "{code}".',
         (
-            Fix("Make it on the device of the other tensor.", (f"torch.{function}(..., device=x.device)",)),
+            Fix(
+                "Make it on the device of the other tensor.", (python("torch.{:name}(..., device=x.device)", function),)
+            ),
             Fix(
                 "Or make it once and keep it in the module, which then moves it.",
                 ("self.register_buffer('table', table)",),
