@@ -36,10 +36,17 @@ def requires_kind(*kinds: str) -> Given:
         if script.speaks in kinds:
             return None
         if script.speaks is None:
-            return Skip("how the ranks of this script train together is not known")
+            return unknown_kind(script)
         return Skip(f"does not apply to scripts that use {script.speaks}")
 
     return precondition
+
+
+def unknown_kind(script: Script) -> Skip:
+    """Return the answer about a script whose way of distributed training is not known."""
+    if script.unclear is None:
+        return Skip("nothing in this script trains")
+    return Skip(f"how its ranks train together is not known: {script.unclear}")
 
 
 own_loop, by_hand, with_accelerate = (

@@ -127,6 +127,7 @@ class Script:
     newer_python: Label | None = None  # with `error`: the line may be valid in this version, which is newer
     lines: int = 0
     speaks: Framework | None = None  # None: not known
+    unclear: Label | None = None  # if `speaks` is None: why; None if all was read and nothing in it trains
     imports: tuple[Label, ...] = ()  # dotted, sorted: "torch.distributed", "accelerate.Accelerator"
     unread: tuple[Label, ...] = ()  # imported libraries that were not read and could contain training code
     files: tuple[Label, ...] = ()  # modules of its project that were also read, relative to its folder

@@ -98,12 +98,14 @@ class LocalModules:
         """Return the names of a module; None if it is not one of the project, or was not read."""
         if module in self._by_name:
             return self._by_name[module]
-        self._by_name[module] = None
         parts = module.split(".")
+        if self.follow and all(part.isidentifier() for part in parts) and len(parts) > 1:
+            self.find(walk, ".".join(parts[:-1]))  # the package's __init__.py comes first, and may import the module
+            if module in self._by_name:
+                return self._by_name[module]
+        self._by_name[module] = None
         if not self.follow or not all(part.isidentifier() for part in parts):
             return None
-        if len(parts) > 1:
-            self.find(walk, ".".join(parts[:-1]))  # the package's __init__.py comes first
         for root in self.roots:
             if root != self.folder and (parts[0] in FRAMEWORKS or parts[0] in sys.stdlib_module_names):
                 break

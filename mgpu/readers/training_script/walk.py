@@ -56,6 +56,7 @@ class Walk:
         self.maybe: dict[str, list[Spot]] = {}  # by name: calls of a method of an unknown object
         self.classes: dict[str, Spot] = {}
         self.registered: set[str] = set()  # classes with a decorator, which may register them
+        self.decorated: list[tuple[str, int]] = []  # decorators and the numbers of their functions
         self.imports: set[str] = set()
         self.elsewhere: set[str] = set()  # modules that are not in the script's folder
         self.calls: list[tuple[Spot, dict[str, Any]]] = []
@@ -188,6 +189,8 @@ class Walk:
             name, node, frame.scope, frame.source, len(self.functions), frame.owner, merge_guards(around[0], guards)
         )
         function.decorated, function.spot = decorated, frame.spot(node, OUTSIDE)
+        names = [(frame.resolve(one) or "").removesuffix("()") for one in node.decorator_list]
+        self.decorated += [(one, function.number) for one in names]
         self.functions.append(function)
         self.by_name[known] = function
         if not frame.owner:
