@@ -664,6 +664,25 @@ def test_the_doctor_names_what_it_did_not_examine(mgpu: Run, tmp_path: Path) -> 
     assert "No training step was found in what was read" in " ".join(done.stdout.split()) and not done.returncode
 
 
+def test_the_doctor_names_the_option_that_connects_the_ranks(mgpu: Run, tmp_path: Path) -> None:
+    """No command line is known, so the option is no finding, but part of the command to start with."""
+    (tmp_path / "train.py").write_text(
+        "import argparse, torch, torch.distributed as dist\n"
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--ddp', action='store_true')\n"
+        "args = parser.parse_args()\nmodel = torch.nn.Linear(4, 1)\n"
+        "if args.ddp:\n    dist.init_process_group('gloo')\n"
+        "    model = torch.nn.parallel.DistributedDataParallel(model)\n"
+        "optimizer = torch.optim.SGD(model.parameters())\n"
+        "for step in range(9):\n    model(torch.ones(4)).backward()\n    optimizer.step()\n"
+        "dist.destroy_process_group()\n",
+        "utf-8",
+    )
+    done = mgpu("doctor", "--script", "train.py", cwd=tmp_path)
+    text = " ".join(done.stdout.split())
+    assert "without --ddp, the ranks are not connected (script_needs_option)" in text and "warning" not in text
+    assert "Next: mgpu launch train.py --ddp" in text
+
+
 def test_the_doctor_starts_a_script_that_spawns_without_a_launcher(mgpu: Run, tmp_path: Path) -> None:
     (tmp_path / "spawns.py").write_text("import torch\ntorch.multiprocessing.spawn(print, nprocs=2)\n", "utf-8")
     done = mgpu("doctor", "--script", "spawns.py", cwd=tmp_path)

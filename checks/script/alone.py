@@ -21,6 +21,7 @@ from ._rank_paths import (
 
 _PREPARING = "https://huggingface.co/docs/accelerate/en/package_reference/accelerator#accelerate.Accelerator.prepare"
 _STRATEGY = "https://lightning.ai/docs/pytorch/stable/extensions/strategy.html"
+_ARGPARSE = "https://docs.python.org/3/library/argparse.html#action"
 _ACCELERATOR = r"accelerate\.Accelerator\(\)"
 # Anything that sends gradients or parameters, or splits the model, without DistributedDataParallel.
 _TOGETHER = re.compile(
@@ -91,7 +92,7 @@ def _is_together(call: ScriptCall) -> bool:
     return bool(_TOGETHER.fullmatch(call.name))
 
 
-@check(Severity.WARNING, source="https://docs.python.org/3/library/argparse.html#action")
+@check(Severity.WARNING, source=_ARGPARSE)
 def script_distributed_by_option(script: Script) -> Answer:
     """The script trains on several GPUs only with an option that its arguments lack.
 
@@ -99,8 +100,50 @@ def script_distributed_by_option(script: Script) -> Answer:
 
     Fix: Add the option after the script's name.
     """
+    names, started = _connecting_options(script)
+    if not names or started is None:
+        return Ok("the ranks are connected without an option of the script")
+    if not script.command_known:
+        return Ok(f"{listed(names, 'or')} connects the ranks; the command line is not known")
+    given = {_plain(word.partition("=")[0]) for word in script.arguments}
+    if found := [name for name in names if _plain(name) in given]:
+        return Ok(f"{found[0]} is given")
+    if len(names) > 1:  # the condition has another name than each of them
+        title = f"the ranks are connected only with {listed(names, 'or')}, and none of them is given"
+        return finding(script, started, title, Fix("Add the option that starts the process group."))
+    return finding(
+        script,
+        started,
+        f"the ranks are connected only with {names[0]}, which is not given",
+        Fix("Add the option.", (shell("mgpu launch {:path} {:option}", script.path, names[0]),)),
+    )
+
+
+@check(Severity.INFO, source=_ARGPARSE, tags=("start_command",))
+def script_needs_option(script: Script) -> Answer:
+    """The script connects its ranks only if it gets an option.
+
+    Why: Without the option, no process group is started. Every rank trains a model of its own on all the data.
+    More: That is reported if the command line is not known. A launch without the option is
+    `script_distributed_by_option`.
+
+    Fix: Add the option after the script's name.
+    """
+    names, started = _connecting_options(script)
+    if not names or started is None or script.command_known:
+        return Ok("no option is needed, or the command line is known")
+    command = (shell("mgpu launch {:path} {:option}", script.path, names[0]),) if len(names) == 1 else ()
+    title = f"without {listed(names, 'or')}, the ranks are not connected"
+    return finding(script, started, title, Fix("Start the script with it.", command))
+
+
+def _connecting_options(script: Script) -> tuple[list[str], ScriptCall | None]:
+    """Return the options of which one must be given so that the ranks are connected, and the call that connects them.
+
+    No options: the ranks are connected anyway, or the whole training depends on the option.
+    """
     options = {
-        name.lstrip("-").replace("-", "_"): name
+        _plain(name): name
         for option in script.options
         for name in option.names
         if option.action == "'store_true'" and option.default in (None, "False") and name.startswith("--")
@@ -110,21 +153,11 @@ def script_distributed_by_option(script: Script) -> Answer:
     common = set.intersection(*needed) if needed else set()
     trained = backward_calls(script)
     common = {name for name in common if any(not _is_asked(script, call, name) for call in trained)}
-    if not common:
-        return Ok("the ranks are connected without an option of the script")
-    given = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in script.arguments} & common
-    if given:
-        return Ok(f"{options[min(given)]} is given")
-    names = [options[name] for name in sorted(common)]
-    if len(names) > 1:  # the condition has another name than each of them
-        title = f"the ranks are connected only with {listed(names, 'or')}, and none of them is given"
-        return finding(script, started[0], title, Fix("Add the option that starts the process group."))
-    return finding(
-        script,
-        started[0],
-        f"the ranks are connected only with {names[0]}, which is not given",
-        Fix("Add the option.", (shell("mgpu launch {:path} {:option}", script.path, names[0]),)),
-    )
+    return [options[name] for name in sorted(common)], started[0] if started else None
+
+
+def _plain(option: str) -> str:
+    return option.lstrip("-").replace("-", "_")
 
 
 def _is_asked(script: Script, call: ScriptCall, name: str) -> bool:

@@ -61,6 +61,10 @@ def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
     template = "python {:path}" if script.spawns_ranks else template
     if any(outcome.problem and "portable" in outcome.check.tags for outcome in outcomes):
         template = "mgpu doctor --script {:path} --fix"
+    elif not script.spawns_ranks:
+        named = (o.problem.fixes[0].commands for o in outcomes if o.problem and "start_command" in o.check.tags)
+        if found := next((commands[:1] for commands in named if commands), ()):
+            return list(found)
     line = shell(template, script.path) if script.error is None else ""
     return [line] if line else []
 

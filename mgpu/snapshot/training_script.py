@@ -120,6 +120,7 @@ class Script:
 
     path: Text
     arguments: tuple[Text, ...] = ()  # of its command line, secrets masked
+    command_known: bool = False  # these are all of its arguments; else it is read without a command line
     module: Label = ""  # its name for `python -m`, if it is part of a package: "package.train"
     error: Label | None = None  # why it could not be read: "line 7: invalid syntax"; the fields below are then empty
     error_line: int | None = None
