@@ -79,14 +79,27 @@ def visibly_called(script: Script, spots: Iterable[Spot]) -> list[Spot]:
 
 def reached_by_every_rank(script: Script, spots: Iterable[ScriptCall]) -> list[ScriptCall]:
     """Return the spots that certainly every rank executes, on at least one visible path of calls."""
-    starts = {(one.file, one.function) for one in script.spawns if one.function}  # these run once: they start the ranks
+    once = functions_before_ranks(script)
+
+    def by_all(spot: InScript) -> bool:
+        return (spot.file, spot.function) not in once and is_reached_by_all(spot)
+
     return [
         spot
         for spot in visibly_called(script, spots)
-        if (spot.file, spot.function) not in starts
-        and is_reached_by_all(spot)
-        and _is_called_by_all(script, spot, set(), is_reached_by_all)
+        if by_all(spot) and _is_called_by_all(script, spot, set(), by_all)
     ]
+
+
+def functions_before_ranks(script: Script) -> set[tuple[str, str]]:
+    """Return the files and names of the functions that run once: those that start the ranks, and their callers."""
+    found = {(one.file, one.function) for one in script.spawns if one.function}
+    while True:
+        sites = (site for one in script.functions if (one.file, one.name) in found for site in one.callers)
+        more = {(site.file, site.function) for site in sites if site.function} - found
+        if not more:
+            return found
+        found |= more
 
 
 def in_every_run(script: Script, spots: Iterable[ScriptCall]) -> list[ScriptCall]:
@@ -132,6 +145,8 @@ def _is_called_by_all(
     if (spot.file, spot.function) in seen:
         return False
     seen.add((spot.file, spot.function))
+    if _last(spot.function) in _started_by_ranks(script):
+        return True
     owner = spot.function.rpartition(".")[0].rpartition(".")[2]
     makers = [call for call in script.calls if owner and call.name.rpartition(".")[2] == owner]
     if makers and not any(certain(call) for call in makers):
@@ -142,6 +157,16 @@ def _is_called_by_all(
     if not sites:
         return spot.reached
     return any(certain(site) and _is_called_by_all(script, site, seen, certain) for site in sites)
+
+
+def _started_by_ranks(script: Script) -> set[str]:
+    """Return the names of the functions that the script itself starts in every rank."""
+    given = (call.keywords.get("target") or next(iter(call.arguments), "") for call in script.spawns)
+    return {_last(one) for one in given} - {""}
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def is_repeated(script: Script, spot: InScript, depth: int = 3) -> bool:
