@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mgpu.errors import MgpuError
+from mgpu.readers import launch_lines
 from mgpu.readers.training_script import python_source
 from mgpu.readers.training_script import read as probe
 from mgpu.readers.training_script.names import Frame
@@ -662,6 +663,25 @@ def test_the_doctor_names_what_it_did_not_examine(mgpu: Run, tmp_path: Path) -> 
     (tmp_path / "pages.py").write_text("import torch\n", "utf-8")
     done = mgpu("doctor", "--script", "pages.py", cwd=tmp_path)
     assert "No training step was found in what was read" in " ".join(done.stdout.split()) and not done.returncode
+
+
+def test_the_shell_scripts_of_the_project_show_how_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    for folder in ("scripts", "tools"):
+        (tmp_path / folder).mkdir()
+    script = tmp_path / "tools" / "train.py"
+    script.write_text("import torch\n", "utf-8")
+    (tmp_path / "scripts" / "run.sh").write_text(
+        "PORT=29511\nexport A=1\ntorchrun --nproc_per_node 2 \\\n  --master_port $PORT tools/train.py --ddp --lr 1\n"
+    )
+    (tmp_path / "scripts" / "other.sh").write_text("torchrun tools/other.py  # not train.py\n")
+    (found,) = launch_lines.find(script)
+    assert (found.launcher, found.file, found.line) == ("torchrun", "../scripts/run.sh", 3)
+    assert (found.options, found.arguments) == (
+        ("--nproc_per_node", "2", "--master_port", "29511"),
+        ("--ddp", "--lr", "1"),
+    )
+    assert launch_lines.find(tmp_path / "absent" / "train.py") == ()  # another script of this name
 
 
 def test_the_doctor_names_the_option_that_connects_the_ranks(mgpu: Run, tmp_path: Path) -> None:

@@ -22,8 +22,11 @@ _BY_RANK = re.compile(
     r"|num_replicas|SLURM_PROCID|gpu_?id|\bgpu\b",
     re.IGNORECASE,
 )
+# Names of options and variables that mean a run of several ranks.
+MEANS_SEVERAL = re.compile(r"(?:use_|is_)?(?:distributed|ddp|dist|multi_?gpu|parallel|fsdp|accelerator)(?:_training)?")
 ONE_RANK = frozenset({"main", "local_main"})
 _ALONE = frozenset({"main", "local_main", "not_main", "some", "single"})
+_ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception)|sys\.exit|exit")
 _FIRST = re.compile(r"(?:main_process_first|first|main)\w*(?:\(\))?$")
 
 
@@ -167,6 +170,23 @@ def _started_by_ranks(script: Script) -> set[str]:
 
 def _last(name: str) -> str:
     return name.rpartition(".")[2]
+
+
+def is_ruled_out(script: Script, spot: InScript) -> bool:
+    """Whether the script raises an error for the option around a spot in a run of several ranks.
+
+    `if args.debug and args.ddp: raise ValueError(...)`.
+    """
+    options = {one for one in spot.conditions if re.fullmatch(r"[\w.]+", one)}
+    raised = (call for call in script.calls if call.reached and not call.loops and _ERROR.fullmatch(call.name))
+    clauses = (clause for call in raised for one in call.conditions for clause in re.split(r"\bor\b", one))
+    return any(
+        " and " in clause
+        and not re.search(r"\bnot\b", clause)
+        and options & (names := dotted_names([clause]))
+        and any(MEANS_SEVERAL.fullmatch(_last(name)) for name in names)
+        for clause in clauses
+    )
 
 
 def is_repeated(script: Script, spot: InScript, depth: int = 3) -> bool:

@@ -11,6 +11,7 @@ from mgpu.text import listed
 
 from ._calls import DDP_DOC, INIT, LIGHTNING, calls, finding, sets, trains
 from ._rank_paths import (
+    MEANS_SEVERAL,
     backward_calls,
     dotted_names,
     in_every_run,
@@ -28,7 +29,6 @@ _TOGETHER = re.compile(
     r"torch\.distributed\.(?!init_process_group|destroy_process_group|get_|is_|barrier|new_group).*"
     r"|(?!.*DistributedSampler).*(?:Distributed|Parallel|Sharded|shard|parallel|all_?reduce|broadcast|average|sync|hvd|horovod|apex).*"
 )
-_MEANS_SEVERAL = re.compile(r"(?:use_|is_)?(?:distributed|ddp|dist|multi_?gpu|parallel|fsdp|accelerator)(?:_training)?")
 _WITHOUT_GRADIENTS = re.compile(r"torch\.(?:no_grad|inference_mode|set_grad_enabled)")
 
 
@@ -132,7 +132,11 @@ def script_needs_option(script: Script) -> Answer:
     names, started = _connecting_options(script)
     if not names or started is None or script.command_known:
         return Ok("no option is needed, or the command line is known")
-    command = (shell("mgpu launch {:path} {:option}", script.path, names[0]),) if len(names) == 1 else ()
+    needed = names
+    for start in script.starts:  # the options that the project's own command has
+        needed = [name for name in names if name in start.arguments] or needed
+    line = shell("mgpu launch {:path} {:option}", script.path, needed)
+    command = (line,) if line and (len(needed) == 1 or needed is not names) else ()
     title = f"without {listed(names, 'or')}, the ranks are not connected"
     return finding(script, started, title, Fix("Start the script with it.", command))
 
@@ -166,7 +170,7 @@ def _is_asked(script: Script, call: ScriptCall, name: str) -> bool:
         return True
     owner = r".*\." if name == "accelerator" else r"(?:.*\.)?"  # a variable of this name holds the object
     assigned = sets(script, owner + re.escape(name))
-    return "distributed" in call.guards and bool(_MEANS_SEVERAL.fullmatch(name)) and not assigned
+    return "distributed" in call.guards and bool(MEANS_SEVERAL.fullmatch(name)) and not assigned
 
 
 @check(Severity.WARNING, source=_STRATEGY, given=requires_kind("lightning"))

@@ -6,7 +6,7 @@ import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import python, shell
-from mgpu.snapshot import Script
+from mgpu.snapshot import Script, ScriptStart
 
 from ._calls import FRAMEWORKS, INIT, TORCHRUN, argument, calls, finding, reached_calls, sets, text_of
 
@@ -65,9 +65,13 @@ def script_meeting_point_fixed(script: Script) -> Answer:
     """
     if script.spawns or calls(script, SPAWNS) or sets(script, r"os\.environ\['RANK'\]"):
         return Ok("the script starts its ranks itself, or sets all of their variables")
+    if "deepspeed" in {one.launcher for one in script.starts} or any(
+        name.partition(".")[0] == "deepspeed" for name in script.imports
+    ):
+        return Ok("the deepspeed launcher has no store: rank 0 listens where the script says")
     why = (
         "A launcher sets MASTER_ADDR and MASTER_PORT, and its store listens there. No process listens on any other "
-        "address, so init_process_group waits until its timeout."
+        "address, so init_process_group waits until its timeout, unless the launcher is given this address."
     )
     for call in reached_calls(script, rf"{re.escape(INIT)}|deepspeed\.init_distributed"):
         method = text_of(argument(call, 1, "init_method")) or ""
@@ -84,6 +88,9 @@ def script_meeting_point_fixed(script: Script) -> Answer:
         if text_of(one.value) is None or unless or {"single", "some"} & set(one.guards) or script.speaks is None:
             continue
         others = [other for other in sets(script, _MEETING) if other is not one]
+        ports = {text_of(other.value) for other in (one, *others) if "PORT" in other.target}
+        if given := next((start for start in script.starts if _port_of(start) in ports), None):
+            return Ok(f"{given.file} line {given.line} gives the launcher the same port")
         if sets_port or any("PORT" in other.target for other in others):
             name = one.target[12:-2]
             fix = Fix(
@@ -92,6 +99,12 @@ def script_meeting_point_fixed(script: Script) -> Answer:
             )
             return finding(script, one, f"{name} is overwritten with {text_of(one.value)}", fix, others, why=why)
     return Ok("the launcher sets the rendezvous address")
+
+
+def _port_of(start: ScriptStart) -> str:
+    """Return the port that a launcher is given; empty if none."""
+    found = re.search(r"--(?:master|main_process)[_-]port[= ](\d+)", " ".join(start.options))
+    return found[1] if found else ""
 
 
 @check(Severity.INFO, source="https://docs.pytorch.org/docs/stable/distributed.html#shutdown")

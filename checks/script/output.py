@@ -14,6 +14,7 @@ from ._rank_paths import (
     dotted_names,
     has_rank_argument,
     is_per_sample,
+    is_ruled_out,
     own_loop,
     reached_by_every_rank,
     trains,
@@ -53,6 +54,7 @@ def script_saves_on_every_rank(script: Script) -> Answer:
     own = [call for call in reached_by_every_rank(script, saves) if not _LEFT_TO_OTHERS.search(" ".join(call.written))]
     wrong = [call for call in own if not has_rank_argument(call) and not is_per_sample(script, call)]
     wrong = [call for call in wrong if not _is_cached_or_in_memory(call) and not _is_in_dataset(script, call)]
+    wrong = [call for call in wrong if not is_ruled_out(script, call)]
     if wrong and script.speaks == "accelerate" and _shards_weights(script):
         return Skip("with sharded weights, every rank must save, and the library decides which rank writes")
     if not wrong:

@@ -110,6 +110,15 @@ class ScriptText(InScript):
     text: Text = ""
 
 
+@dataclass(frozen=True)
+class ScriptStart(InScript):
+    """A command in a shell script of the project that starts the script; variables that it sets are replaced."""
+
+    launcher: Label = ""  # "torchrun", "python"
+    options: tuple[Text, ...] = ()  # of the launcher
+    arguments: tuple[Text, ...] = ()  # of the script
+
+
 # How the script distributes training. "trainer": of transformers or trl; "nothing": certainly not distributed.
 Framework = Literal["accelerate", "trainer", "lightning", "deepspeed", "ddp", "nothing"]
 
@@ -147,6 +156,7 @@ class Script:
     # Calls that start ranks in every run: mp.spawn, or a launcher as a subprocess.
     spawns: tuple[ScriptCall, ...] = ()
     cut: bool = False  # truncated: the script contains more than is listed here
+    starts: tuple[ScriptStart, ...] = ()  # in shell scripts of its project; only if `doctor` examines the script
 
     @property
     def spawns_ranks(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mgpu.snapshot import Script
+from mgpu.snapshot import Script, ScriptStart
 from tests.bad_scripts import bad, good, read
 from tests.checks.facts import YAML, Case, config, informs, problem, script, skips, table, warns, well
 from tests.checks.test_script_output import STARTS_ITS_RANKS
@@ -172,6 +172,14 @@ CASES = (
         "os.environ.setdefault('MASTER_ADDR'", script=bad("group-port-overwritten")),
     well("script_meeting_point_fixed", "the launcher sets the rendezvous address",
         script=good("group-port-overwritten")),
+    well("script_meeting_point_fixed", "run.sh line 3 gives the launcher the same port", script=replace(
+        bad("group-port-overwritten"),
+        starts=(ScriptStart(3, file="run.sh", launcher="torchrun", options=("--master_port=12355",)),))),
+    warns("script_meeting_point_fixed", "MASTER_ADDR is overwritten", "setdefault", script=replace(
+        bad("group-port-overwritten"),
+        starts=(ScriptStart(3, file="run.sh", launcher="torchrun", options=("--master_port", "29501")),))),
+    well("script_meeting_point_fixed", "the deepspeed launcher has no store", script=replace(
+        bad("group-port-overwritten"), starts=(ScriptStart(3, file="run.sh", launcher="deepspeed"),))),
     well("script_meeting_point_fixed", "starts its ranks itself", script=bad("group-its-own-ranks")),
     informs("script_group_not_ended", "started here but never destroyed", "destroy_process_group()",
         script=bad("group-group-never-ended")),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from mgpu.snapshot import ScriptStart
 from tests.bad_scripts import bad, good, read
 from tests.checks.facts import Case, config, informs, no_driver, skips, table, warns, well
 
@@ -96,6 +97,8 @@ CASES = (
         "mgpu launch train.py --distributed", script=OPTIONAL),
     informs("script_needs_option", "without --accelerator or --ddp", "Start the script with it",
         script=read(TWO_OPTIONS)),
+    informs("script_needs_option", "without --accelerator or --ddp", "mgpu launch train.py --ddp", script=replace(
+        read(TWO_OPTIONS), starts=(ScriptStart(launcher="torchrun", arguments=("--ddp", "--lr", "1")),))),
     well("script_needs_option", "the command line is known", script=replace(OPTIONAL, command_known=True)),
     well("script_needs_option", "no option is needed", script=read(REPLACED)),
     warns("script_distributed_by_option", "only with --accelerator or --ddp, and none of them", "Add the option",

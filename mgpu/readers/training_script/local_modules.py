@@ -34,7 +34,7 @@ _RELEVANT_IN_MODEL = re.compile(
 )
 
 
-def _project_folder(folder: str) -> str:
+def project_folder(folder: str) -> str:
     """Return the top folder of the project that contains a folder; the folder itself if nothing marks one."""
     top = package = folder
     while os.path.isfile(os.path.join(package, "__init__.py")) and os.path.dirname(package) != package:
@@ -68,7 +68,7 @@ class LocalModules:
         """Find the folders to search in."""
         self.script = os.path.realpath(script)
         self.folder = os.path.realpath(script.parent)
-        self.top = _project_folder(self.folder)
+        self.top = project_folder(self.folder)
         self.roots = [self.folder]
         while self.roots[-1] != self.top:
             self.roots.append(os.path.dirname(self.roots[-1]))
