@@ -31,6 +31,7 @@ class InScript:
     conditions: tuple[Label, ...] = ()  # other `if` conditions as written, "not (...)" in an else
     loops: tuple[int, ...] = ()  # indices in Script.loops
     within: tuple[Label, ...] = ()  # contexts of `with`, in the form of ScriptCall.name; "try": errors are caught
+    # "except StopIteration": an iterator has ended
     reached: bool = True  # False: in a function that nothing calls, as far as the script's start and its modules show
 
 
@@ -72,7 +73,7 @@ class ScriptLoop(InScript):
 
 @dataclass(frozen=True)
 class ScriptJump(InScript):
-    """A statement that leaves a loop, or leaves a function from inside a loop."""
+    """A statement that leaves a loop, or leaves a function from inside a loop or on one rank only."""
 
     kind: Literal["break", "continue", "return", "raise"] = "break"
 

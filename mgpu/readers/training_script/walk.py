@@ -17,6 +17,7 @@ from mgpu.readers.training_script.names import MOST, Frame, bind_arguments
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, merge_guards
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot
 
+STOPPED = "except StopIteration"  # the context of what is done when an iterator has ended
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
 # fmt: off
 # Decorators that run a function only on some ranks.
@@ -25,6 +26,7 @@ _DECORATORS: dict[str, Guards] = {
     "on_local_main_process": ("local_main",), "on_last_process": ("some",), "on_process": ("some",),
 }
 # fmt: on
+_RANKS = frozenset({"main", "local_main", "not_main"})
 _ASKS_KIND = re.compile(r"(?:isinstance|hasattr)\(")
 # Decorators that do not register a function with a library that could call it.
 _INERT = re.compile(
@@ -165,7 +167,10 @@ class Walk:
     def _try(self, node: ast.Try, frame: Frame, around: Around) -> None:
         caught = (*around[:3], (*around[3], "try")) if any(map(swallows, node.handlers)) else around
         self._body(node.body, frame, caught)
-        for body in (*(handler.body for handler in node.handlers), node.orelse, node.finalbody):
+        for handler in node.handlers:
+            ended = handler.type is not None and "StopIteration" in ast.unparse(handler.type)
+            self._body(handler.body, frame, (*around[:3], (*around[3], STOPPED)) if ended else around)
+        for body in (node.orelse, node.finalbody):
             self._body(body, frame, around)
 
     def _match(self, node: ast.Match, frame: Frame, around: Around) -> None:
@@ -288,8 +293,9 @@ class Walk:
     def _expression(self, node: ast.Expr, frame: Frame, around: Around) -> None:
         frame.look(node.value, around)
 
-    def _jump(self, node: ast.Break | ast.Continue, frame: Frame, around: Around) -> None:
-        if around[2] and len(self.jumps) < MOST:
+    def _jump(self, node: ast.Break | ast.Continue | ast.Return, frame: Frame, around: Around) -> None:
+        alone = isinstance(node, ast.Return) and _RANKS.intersection(around[0])
+        if (around[2] or alone) and len(self.jumps) < MOST:
             self.jumps.append((frame.spot(node, around), {"kind": type(node).__name__.lower()}))
 
     def _raise(self, node: ast.Raise, frame: Frame, around: Around) -> None:
@@ -298,7 +304,7 @@ class Walk:
             frame.look(node.exc, around)
 
     def _return(self, node: ast.Return, frame: Frame, around: Around) -> None:
-        self._jump(node, frame, around)  # type: ignore[arg-type]
+        self._jump(node, frame, around)
         if node.value is None:
             return
         frame.look(node.value, around)
