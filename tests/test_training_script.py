@@ -93,8 +93,9 @@ def test_loops_contexts_and_guards_are_those_of_the_callers_too(whole: Script) -
     assert one(whole, "torch.save").guards == ("main",)
     assert [whole.loops[place].target for place in one(whole, "torch.save").loops] == ["epoch"]
     assert one(whole, "print").guards == ("main",), "what follows `if rank != 0: return`"
-    (out,) = whole.jumps
+    left, out = sorted(whole.jumps, key=lambda jump: jump.kind, reverse=True)
     assert (out.kind, out.conditions) == ("break", ("loss > 9",))
+    assert (left.kind, left.guards, left.loops) == ("return", ("not_main",), ())
 
 
 def test_the_rest_of_the_fact(whole: Script) -> None:

@@ -33,7 +33,7 @@ _STEPS = (
 )
 _OWN_RANK = re.compile(r"(?:torch\.distributed\.)?get_rank\(\)|(?:global_)?rank|accelerator\.process_index")
 _INNER = re.compile(rf"(?:{WRAPPED})\.module")
-_EXCHANGES = re.compile(r"all_?reduce|(?:average|sync|synchronize|reduce)_?grad", re.IGNORECASE)
+_EXCHANGES = re.compile(r"(?:average|sync\w*|reduce)_?grad\w*|all_?reduce\S* .*\bgrad", re.IGNORECASE)
 _NO_SYNC = re.compile(r".*\.no_sync(?:\(\))?")
 
 
@@ -215,7 +215,7 @@ def script_trains_inner_model(script: Script) -> Answer:
     loops = training_loops(script)
     wrapped = [call for call in reached_calls(script, WRAPPED) if loops & set(call.loops)]
     in_loops = [call for call in script.calls if call.reached and loops & set(call.loops)]
-    if wrapped or any(_EXCHANGES.search(call.name) for call in in_loops):
+    if wrapped or any(_EXCHANGES.search(f"{call.name} {call.written}") for call in in_loops):
         return Ok("the training loops call no model inside its wrapper")
     names = {target for call in calls(script, WRAPPED.replace(r"\(\)", "")) for target in call.targets}
     module = re.compile(rf"(?:{'|'.join([WRAPPED, *map(re.escape, sorted(names))])})\.module((?:\.\w+)?)")

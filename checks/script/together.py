@@ -129,7 +129,8 @@ def script_state_saved_on_one_rank(script: Script, config: Config) -> Answer:
 def script_rank_skips_backward(script: Script) -> Answer:
     """One rank can skip a backward pass, or leave the training loop, without the others.
 
-    Why: Every backward() averages the gradients with all ranks, so a rank that skips one makes the others time out.
+    Why: Every backward() averages the gradients with all ranks. A rank that skips one falls a step behind: from then
+    on, gradients of different steps are averaged, and at the end the others wait for it until their timeout.
     More: That happens if a rank skips a batch with a bad loss, or leaves the loop because of its rank.
 
     Fix: Let all ranks make the same decision: reduce the condition over the ranks first.
@@ -149,7 +150,9 @@ def script_rank_skips_backward(script: Script) -> Answer:
     return finding(
         script,
         wrong[0],
-        f"a rank can {how} alone, and the others wait for it in backward()",
+        f"a rank can {how} alone: its backward() is then paired with another step of the others"
+        if how == "continue"
+        else f"a rank can {how} alone, and the others wait for it in backward()",
         commands("dist.all_reduce(bad, op=dist.ReduceOp.MAX)"),
         wrong[1:],
     )
@@ -179,7 +182,7 @@ def _depends_on_one_rank(script: Script, jump: ScriptJump | ScriptCall) -> bool:
 def script_stops_by_its_own_loss(script: Script) -> Answer:
     """Every rank decides on its own to stop early.
 
-    Why: The validation loss differs between ranks. If one stops, the others wait for it until the timeout.
+    Why: The loss differs between ranks. If one stops, the others wait for it until the timeout.
 
     Fix: Reduce the loss over the ranks before you compare it.
     More: Or decide on rank 0 and broadcast.

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mgpu.readers.training_script.unread_code import place, why_unsure
+from mgpu.readers.training_script.known_libraries import is_harmless
+from mgpu.readers.training_script.unread_code import place, top, why_unsure
 from mgpu.readers.training_script.walk import Walk
 from mgpu.snapshot import Framework, ScriptCall
 from mgpu.text import counted
@@ -39,6 +40,11 @@ _WORKS_ALONE = re.compile(
 _ASKS_FOR_GROUP = re.compile(r"torch\.distributed\.is_\w+")
 # An object of a library that the file receives as an argument, without importing the library.
 _LIBRARY_BACKWARD = re.compile(r"(?:.*[._])?(?:accelerator|fabric|engine)\.backward$", re.IGNORECASE)
+# Calls of a library that may train, and those of any object that do.
+_MAY_TRAIN = re.compile(
+    r"train|fit\b|learn|optimi[sz]|engine|tun(?:e|ing)|\.(?:run|main|launch|cli|app|step)\b", re.IGNORECASE
+)
+_TRAINS = re.compile(r"\.(?:fit|train_batch|learn|backward)$|[Tt]rainer\w*(?:\(\))?\.\w*train\w*$")
 _NAMES = {"ddp": "torch.distributed", "trainer": "a Trainer"}
 _NO_STEP = "its training is not in the code that was read"
 
@@ -76,10 +82,17 @@ def framework(walk: Walk, calls: Sequence[ScriptCall], hidden: Hidden) -> tuple[
     if not any(name.endswith(".backward") for name in used) or not any(name.endswith(".step") for name in used):
         # its functions are for other scripts, or are called in a way that is not visible
         found = _library({call.name for call in calls if not call.file})
-        unseen = hidden.libraries or hidden.by_name or hidden.why
+        unseen = hidden.by_name or hidden.why or _hands_over(calls, hidden.libraries)
         return found, None if found or not unseen else hidden.why or _NO_STEP
     why = hidden.why or _connects(walk, calls) or why_unsure(walk, calls, hidden.libraries)
     return (None, why) if why else ("nothing", None)
+
+
+def _hands_over(calls: Sequence[ScriptCall], libraries: Sequence[str]) -> bool:
+    """Whether a library that was not read may train: the name of a call says so."""
+    return any(call.reached and _MAY_TRAIN.search(call.name) and top(call.name) in libraries for call in calls) or any(
+        call.reached and _TRAINS.search(call.name) and not is_harmless(top(call.name)) for call in calls
+    )
 
 
 def _connects(walk: Walk, calls: Sequence[ScriptCall]) -> str:

@@ -45,7 +45,7 @@ def why_unsure(walk: Walk, calls: Sequence[ScriptCall], unread: Sequence[str]) -
     names = frozenset(unread)
     if connecting := sorted(names & _CONNECTING):
         return f"{connecting[0]}, which was not read, can connect the ranks"
-    if starred := sorted(name for name in walk.imports if name.endswith(".*") and _top(name) in names):
+    if starred := sorted(name for name in walk.imports if name.endswith(".*") and top(name) in names):
         return f"the names that `from {starred[0][:-2]} import *` defines are not known"
     reached = [call for call in calls if call.reached]
     return (
@@ -57,11 +57,11 @@ def why_unsure(walk: Walk, calls: Sequence[ScriptCall], unread: Sequence[str]) -
 
 def _who_connects(walk: Walk, calls: Sequence[ScriptCall], names: frozenset[str]) -> str:
     for name in sorted(walk.imports):
-        if _top(name) in names and any(map(_CONNECTS.search, name.split("."))) and not _OF_HYDRA.match(name):
+        if top(name) in names and any(map(_CONNECTS.search, name.split("."))) and not _OF_HYDRA.match(name):
             return f"{name} was not read, and may connect the ranks"
     for call in calls:
         last = call.name.removesuffix("()").rpartition(".")[2]
-        if _top(call.name) in names and _CONNECTS.search(last) and not _OF_HYDRA.match(call.name):
+        if top(call.name) in names and _CONNECTS.search(last) and not _OF_HYDRA.match(call.name):
             return f"{call.name} was not read, and may connect the ranks{place(call)}"
     return ""
 
@@ -70,17 +70,17 @@ def _who_receives(walk: Walk, calls: Sequence[ScriptCall], names: frozenset[str]
     """Return which library gets the model, the optimizer, or a function or object that trains."""
     loops = _training_functions(walk, calls)
     for name, number in walk.decorated:
-        if number in loops and _top(name) in names and not _OF_HYDRA.match(name):
+        if number in loops and top(name) in names and not _OF_HYDRA.match(name):
             return f"{name} decorates a function that trains, and was not read"
     for owner in {walk.functions[number].owner for number in loops} - {""}:
-        if based := next((base for base in walk.all_bases(owner) if _top(base) in names), ""):
+        if based := next((base for base in walk.all_bases(owner) if top(base) in names), ""):
             return f"{owner}, which trains, is derived from {based}, which was not read"
     trained = _trained_objects(calls)
     functions = {name for name, one in walk.by_name.items() if one.number in loops}
     functions |= {f"{walk.functions[number].owner}()" for number in loops} - {"()"}
     pattern = re.compile(rf"(?<![\w.'\"])(?:{'|'.join(map(re.escape, sorted(trained)))})(?!\w|\.state_dict)")
     for call in calls:
-        if _top(call.name) not in names:
+        if top(call.name) not in names:
             continue
         given = (*call.arguments, *call.keywords.values(), *call.written)
         if trained and any(pattern.search(text) for text in given):
@@ -129,7 +129,8 @@ def _training_functions(walk: Walk, calls: Sequence[ScriptCall]) -> set[int]:
         found |= callers
 
 
-def _top(name: str) -> str:
+def top(name: str) -> str:
+    """Return the library of a resolved name."""
     return name.partition(".")[0].partition("(")[0]
 
 
