@@ -25,6 +25,8 @@ _GROUP = {"barrier": 0, "all_reduce": 2, "broadcast": 2, "reduce": 3, "all_gathe
 # Calls with which ranks agree on a decision.
 _AGREES = re.compile(r"all_reduce|all_gather|broadcast|check_trigger|(?:reduce|gather)\w*$")
 _NOT_FINITE = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite")
+# A test of integers, which are always finite.
+_INTEGERS = re.compile(r"^[^()]*\(\w*(?:input_ids|token_ids|tokens|labels|attention_mask)\)(?:\.any\(\))?$")
 _OF_RANK = re.compile(r"\bget_rank\(\)|\b(?:global_)?rank\b|process_index")
 _DIVIDES = re.compile(r"%|world_size|num_processes")  # the ranks take turns: `if step % world_size != rank`
 _EXITS = r"sys\.exit|exit|quit"
@@ -138,7 +140,8 @@ def script_rank_skips_backward(script: Script) -> Answer:
     """
     loops = training_loops(script)
     inside = [jump for jump in script.jumps if jump.reached and loops.intersection(jump.loops)]
-    inside = [jump for jump in inside if jump.kind in ("continue", "break")]
+    around = {loop for call in backward_calls(script) for loop in call.loops}  # another loop is left without a step
+    inside = [jump for jump in inside if jump.kind in ("continue", "break") and jump.loops[-1] in around]
     exits = [call for call in reached_calls(script, _EXITS) if loops.intersection(call.loops)]
     exits = [call for call in exits if call.arguments in ((), ("0",))]  # after an error, the launcher stops the others
     every: tuple[ScriptJump | ScriptCall, ...] = (*inside, *exits)
@@ -173,7 +176,9 @@ def _depends_on_one_rank(script: Script, jump: ScriptJump | ScriptCall) -> bool:
     if "some" in jump.guards and any(_OF_RANK.search(text) and not _DIVIDES.search(text) for text in own):
         return True
     before = all(call.line > jump.line for call in backward_calls(script) if loop in call.loops)
-    return before and any(_NOT_FINITE.search(text) and "grad" not in text for text in jump.conditions)
+    return before and any(
+        _NOT_FINITE.search(text) and "grad" not in text and not _INTEGERS.search(text) for text in jump.conditions
+    )
 
 
 @check(
