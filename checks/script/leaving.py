@@ -36,7 +36,7 @@ def script_rank_leaves_before_group(script: Script) -> Answer:
     Fix: Raise an error instead, so that the launcher stops the other ranks.
     More: Or check the condition on every rank.
     """
-    connecting = [call for call in reached_calls(script, _CONNECTS) if not _ALONE.intersection(call.guards)]
+    connecting = reached_calls(script, _CONNECTS)
     if not connecting or script.spawns:
         return Ok("nothing visible connects the ranks, or the script starts them itself")
     spots = _leading_to(script, connecting)
@@ -68,19 +68,16 @@ def _leading_to(script: Script, connecting: list[ScriptCall]) -> list[InScript]:
             continue
         seen.add(place)
         found += [
-            site
-            for one in script.functions
-            if (one.file, one.name) == place
-            for site in one.callers
-            if site.reached and not _ALONE.intersection(site.guards)
+            site for one in script.functions if (one.file, one.name) == place for site in one.callers if site.reached
         ]
     return found
 
 
 def _is_before_all(jump: ScriptJump, spots: list[InScript]) -> bool:
-    """Whether a function that connects the ranks is left before it does so."""
-    lines = [spot.line for spot in spots if (spot.file, spot.function) == (jump.file, jump.function)]
-    return bool(lines) and all(line > jump.line for line in lines)
+    """Whether a function that connects the ranks is left before it does so, by ranks that else would connect."""
+    here = [spot for spot in spots if (spot.file, spot.function) == (jump.file, jump.function)]
+    same = any(_ALONE.intersection(spot.guards, jump.guards) for spot in here)  # only these ranks connect
+    return bool(here) and not same and all(spot.line > jump.line for spot in here)
 
 
 @check(Severity.WARNING, source=_ISLICE, given=by_hand, tags=("leads_to_hang",))

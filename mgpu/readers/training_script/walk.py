@@ -16,6 +16,7 @@ from mgpu.readers.training_script.branches import constant_flags, fixed_value, l
 from mgpu.readers.training_script.names import MOST, Frame, bind_arguments
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, merge_guards
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot
+from mgpu.readers.training_script.targets import names_in, value_pairs
 
 STOPPED = "except StopIteration"  # the context of what is done when an iterator has ended
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
@@ -137,7 +138,7 @@ class Walk:
         inner = self._loop(
             node, frame, around, self.mask("", frame.source.words(node.iter)), frame.resolve(node.iter) or "", target
         )
-        for name in _names_in(node.target):
+        for name in names_in(node.target):
             frame.forget(name, unique=frame.is_unique_part(node.iter))
         self._body(node.body, frame, inner)
         self._body(node.orelse, frame, around)
@@ -194,8 +195,9 @@ class Walk:
             name, node, frame.scope, frame.source, len(self.functions), frame.owner, merge_guards(around[0], guards)
         )
         function.decorated, function.spot = decorated, frame.spot(node, OUTSIDE)
-        names = [(frame.resolve(one) or "").removesuffix("()") for one in node.decorator_list]
-        self.decorated += [(one, function.number) for one in names]
+        self.decorated += [
+            ((frame.resolve(one) or "").removesuffix("()"), function.number) for one in node.decorator_list
+        ]
         self.functions.append(function)
         self.by_name[known] = function
         if not frame.owner:
@@ -258,7 +260,7 @@ class Walk:
         return found
 
     def _assign(self, node: ast.Assign, frame: Frame, around: Around) -> None:
-        for value, targets in _pairs(node):
+        for value, targets in value_pairs(node):
             frame.look(value, around, targets)
         for target in node.targets:
             self._set(target, node.value, frame, around)
@@ -294,8 +296,7 @@ class Walk:
         frame.look(node.value, around)
 
     def _jump(self, node: ast.Break | ast.Continue | ast.Return, frame: Frame, around: Around) -> None:
-        alone = isinstance(node, ast.Return) and _RANKS.intersection(around[0])
-        if (around[2] or alone) and len(self.jumps) < MOST:
+        if (around[2] or (isinstance(node, ast.Return) and _RANKS.intersection(around[0]))) and len(self.jumps) < MOST:
             self.jumps.append((frame.spot(node, around), {"kind": type(node).__name__.lower()}))
 
     def _raise(self, node: ast.Raise, frame: Frame, around: Around) -> None:
@@ -373,20 +374,6 @@ class Walk:
                 return found
             owner = next((base for base in self.bases[owner] if base in self.bases), "")
         return None
-
-
-def _pairs(node: ast.Assign) -> list[tuple[ast.expr, list[ast.expr]]]:
-    """Return the values of an assignment with the targets of each: `a, b = f(), g()` has two."""
-    first, value = node.targets[0], node.value
-    if len(node.targets) == 1 and isinstance(first, ast.Tuple) and isinstance(value, ast.Tuple):
-        starred = any(isinstance(one, ast.Starred) for one in (*first.elts, *value.elts))
-        if not starred and len(first.elts) == len(value.elts):
-            return [(part, [target]) for target, part in zip(first.elts, value.elts, strict=True)]
-    return [(value, node.targets)]
-
-
-def _names_in(target: ast.expr) -> list[str]:
-    return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
 
 
 # fmt: off
