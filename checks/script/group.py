@@ -12,6 +12,10 @@ from ._calls import FRAMEWORKS, INIT, TORCHRUN, argument, calls, finding, reache
 
 SPAWNS = r"torch\.multiprocessing\.(?:spawn|start_processes)"
 _DESTROYS = r".*destroy_process_group"
+_STORE = (
+    "A launcher sets MASTER_ADDR and MASTER_PORT, and its store listens there. No process listens on any other "
+    "address, so init_process_group waits until its timeout, unless the launcher is given this address."
+)
 _MEETING = r"os\.environ\['(MASTER_PORT|MASTER_ADDR)'\]"
 
 
@@ -65,14 +69,8 @@ def script_meeting_point_fixed(script: Script) -> Answer:
     """
     if script.spawns or calls(script, SPAWNS) or sets(script, r"os\.environ\['RANK'\]"):
         return Ok("the script starts its ranks itself, or sets all of their variables")
-    if "deepspeed" in {one.launcher for one in script.starts} or any(
-        name.partition(".")[0] == "deepspeed" for name in script.imports
-    ):
+    if _starts_with_deepspeed(script):
         return Ok("the deepspeed launcher has no store: rank 0 listens where the script says")
-    why = (
-        "A launcher sets MASTER_ADDR and MASTER_PORT, and its store listens there. No process listens on any other "
-        "address, so init_process_group waits until its timeout, unless the launcher is given this address."
-    )
     for call in reached_calls(script, rf"{re.escape(INIT)}|deepspeed\.init_distributed"):
         method = text_of(argument(call, 1, "init_method")) or ""
         if method.startswith("tcp://") and "single" not in call.guards:
@@ -81,7 +79,7 @@ def script_meeting_point_fixed(script: Script) -> Answer:
                 "Omit init_method, rank and world_size: all three come from the launcher.",
                 (python('dist.init_process_group("{:id}")', backend),),
             )
-            return finding(script, call, f"init_method is fixed: {method}", fix, why=why)
+            return finding(script, call, f"init_method is fixed: {method}", fix, why=_STORE)
     for one in (one for one in sets(script, _MEETING) if one.reached):
         sets_port = one.target.startswith("os.environ['MASTER_PORT")
         unless = any(word in condition for condition in one.conditions for word in ("MASTER", "environ", "RANK"))
@@ -97,8 +95,14 @@ def script_meeting_point_fixed(script: Script) -> Answer:
                 "Remove the line, or set only a default.",
                 (python("os.environ.setdefault('{:name}', '{:host}')", name, text_of(one.value)),),
             )
-            return finding(script, one, f"{name} is overwritten with {text_of(one.value)}", fix, others, why=why)
+            return finding(script, one, f"{name} is overwritten with {text_of(one.value)}", fix, others, why=_STORE)
     return Ok("the launcher sets the rendezvous address")
+
+
+def _starts_with_deepspeed(script: Script) -> bool:
+    """Whether the deepspeed launcher may start the script."""
+    imported = any(name.partition(".")[0] == "deepspeed" for name in script.imports)
+    return imported or any(one.launcher == "deepspeed" for one in script.starts)
 
 
 def _port_of(start: ScriptStart) -> str:
