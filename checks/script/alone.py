@@ -9,7 +9,7 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import listed
 
-from ._calls import DDP_DOC, INIT, LIGHTNING, calls, finding, sets, trains
+from ._calls import DDP_DOC, INIT, LIGHTNING, calls, finding, plain_option, sets, switches, trains
 from ._rank_paths import (
     MEANS_SEVERAL,
     backward_calls,
@@ -105,8 +105,8 @@ def script_distributed_by_option(script: Script) -> Answer:
         return Ok("the ranks are connected without an option of the script")
     if not script.command_known:
         return Ok(f"{listed(names, 'or')} connects the ranks; the command line is not known")
-    given = {_plain(word.partition("=")[0]) for word in script.arguments}
-    if found := [name for name in names if _plain(name) in given]:
+    given = {plain_option(word.partition("=")[0]) for word in script.arguments}
+    if found := [name for name in names if plain_option(name) in given]:
         return Ok(f"{found[0]} is given")
     if len(names) > 1:  # the condition has another name than each of them
         title = f"the ranks are connected only with {listed(names, 'or')}, and none of them is given"
@@ -146,22 +146,13 @@ def _connecting_options(script: Script) -> tuple[list[str], ScriptCall | None]:
 
     No options: the ranks are connected anyway, or the whole training depends on the option.
     """
-    options = {
-        _plain(name): name
-        for option in script.options
-        for name in option.names
-        if option.action == "'store_true'" and option.default in (None, "False") and name.startswith("--")
-    }
+    options = switches(script)
     started = calls(script, rf"{re.escape(INIT)}|accelerate\.Accelerator")
     needed = [{name for name in options if _is_asked(script, call, name)} for call in started]
     common = set.intersection(*needed) if needed else set()
     trained = backward_calls(script)
     common = {name for name in common if any(not _is_asked(script, call, name) for call in trained)}
     return [options[name] for name in sorted(common)], started[0] if started else None
-
-
-def _plain(option: str) -> str:
-    return option.lstrip("-").replace("-", "_")
 
 
 def _is_asked(script: Script, call: ScriptCall, name: str) -> bool:

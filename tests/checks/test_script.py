@@ -107,7 +107,26 @@ loader = accelerator.prepare(loader)
 FSDP2 = config("distributed_type: FSDP\nnum_processes: 4\nfsdp_config:\n  fsdp_version: 2\n")
 FOUR = config("distributed_type: MULTI_GPU\nnum_processes: 4\n")
 
+ALL_GPUS = """\
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--all-gpus", action="store_true")
+args = parser.parse_args()
+model = torch.nn.Linear(8, 2)
+if args.all_gpus:
+    model = torch.nn.DataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(9):
+    model(torch.ones(8)).sum().backward()
+    optimizer.step()
+"""
+
 CASES = (
+    well("script_uses_data_parallel", "", script=read(ALL_GPUS)),  # without the option
+    warns("script_uses_data_parallel", "DataParallel uses all GPUs", "prepare", script=replace(
+        read(ALL_GPUS), command_known=True, arguments=("--all-gpus",))),
+    warns("script_uses_data_parallel", "DataParallel uses all GPUs", "prepare", script=read(
+        ALL_GPUS.replace("if args.all_gpus", "if torch.cuda.device_count() > 2"))),
     warns("script_does_not_compile", "line 7: invalid syntax", "Correct the line",
         script=script(error="invalid syntax", error_line=7)),
     warns("script_does_not_compile", "it is larger than 1 MiB", "Correct the file",
