@@ -41,7 +41,8 @@ def script_uses_data_parallel(script: Script) -> Answer:
         if any("n_gpu" in condition for condition in call.conditions):  # transformers: 1 in a run of several ranks
             continue
         off = set() if script.command_known else set(switches(script))  # no command line is known that has them
-        if any(condition.rpartition(".")[2] in off for condition in call.conditions):
+        hidden = "distributed" in call.guards and any("parallel" in name for name in off)  # the guard has no name
+        if hidden or any(condition.rpartition(".")[2] in off for condition in call.conditions):
             continue
         if {"single", "some"} & set(call.guards) or (other_way and (call.conditions or call.guards)):
             continue

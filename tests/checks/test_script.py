@@ -123,6 +123,8 @@ for step in range(9):
 
 CASES = (
     well("script_uses_data_parallel", "", script=read(ALL_GPUS)),  # without the option
+    well("script_uses_data_parallel", "", script=read(
+        ALL_GPUS.replace("all-gpus", "data-parallel").replace("all_gpus", "data_parallel"))),
     warns("script_uses_data_parallel", "DataParallel uses all GPUs", "prepare", script=replace(
         read(ALL_GPUS), command_known=True, arguments=("--all-gpus",))),
     warns("script_uses_data_parallel", "DataParallel uses all GPUs", "prepare", script=read(
