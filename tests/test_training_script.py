@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mgpu.errors import MgpuError
+from mgpu.readers import launch_lines
 from mgpu.readers.training_script import python_source
 from mgpu.readers.training_script import read as probe
 from mgpu.readers.training_script.names import Frame
@@ -92,8 +93,9 @@ def test_loops_contexts_and_guards_are_those_of_the_callers_too(whole: Script) -
     assert one(whole, "torch.save").guards == ("main",)
     assert [whole.loops[place].target for place in one(whole, "torch.save").loops] == ["epoch"]
     assert one(whole, "print").guards == ("main",), "what follows `if rank != 0: return`"
-    (out,) = whole.jumps
+    left, out = sorted(whole.jumps, key=lambda jump: jump.kind, reverse=True)
     assert (out.kind, out.conditions) == ("break", ("loss > 9",))
+    assert (left.kind, left.guards, left.loops) == ("return", ("not_main",), ())
 
 
 def test_the_rest_of_the_fact(whole: Script) -> None:
@@ -157,6 +159,105 @@ def test_who_comes_past_a_condition(text: str) -> None:
 )
 def test_what_makes_its_ranks_train_together(text: str, speaks: str | None) -> None:
     assert read(text + "\n").speaks == speaks
+
+
+OWN_LOOP = """import torch
+{imports}
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{before}
+def train():
+    for batch in batches:
+        loss = model(batch).sum()
+        loss.backward()
+        optimizer.step()
+{after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "before", "after"),
+    [
+        ("import peft, monai, easydict", "model = peft.get_peft_model(model)", "train()"),  # known libraries
+        ("import helpers", "config = helpers.Config(lr=0.1)", "train()"),
+        ("import helpers", "helpers.save(model.state_dict(), model_name)", "train()"),
+        ("import helpers", "data = helpers.distances('a')\nhelpers.setup_logging()", "train()"),
+        ("from helpers import DDPM", "ddpm = DDPM()", "train()"),
+        ("from accelerate.utils import set_seed", "set_seed(1)", "train()"),
+        ("import torch.distributed as dist", "several = dist.is_initialized()", "train()"),
+        ("import hydra", "", "@hydra.main(config_path='x')\ndef main(config):\n    train()\nmain()"),
+    ],
+)
+def test_a_loop_of_its_own_that_no_unread_library_takes_part_in(imports: str, before: str, after: str) -> None:
+    found = read(OWN_LOOP.format(imports=imports, before=before, after=after))
+    assert (found.speaks, found.unclear) == ("nothing", None)
+
+
+@pytest.mark.parametrize(
+    ("imports", "before", "after", "why"),
+    [
+        ("import horovod.torch as hvd", "", "train()", "horovod, which was not read, can connect the ranks"),
+        (
+            "import engines",
+            "model = engines.wrap(model)",
+            "train()",
+            "engines.wrap, which was not read, gets the model",
+        ),
+        (
+            "import engines",
+            "tool = engines.Tool()\ntool.attach(optimizer)",
+            "train()",
+            "gets the model or the optimizer",
+        ),
+        ("import engines", "engines.init_distributed()", "train()", "may connect the ranks (line 5)"),
+        ("import engines.parallel_state", "", "train()", "may connect the ranks"),
+        ("import engines", "", "engines.start(train)", "gets a function or object that trains"),
+        ("import engines", "", "@engines.task\ndef main():\n    train()\nmain()", "decorates a function that trains"),
+        ("from engines import *", "", "train()", "`from engines import *` defines"),
+        ("import engines", "engine = engines.Engine()\nengine.backward(loss)", "train()", "gets the loss"),
+        ("import accelerate", "accelerate.dispatch_model(model)", "train()", "accelerate.dispatch_model is called"),
+        ("import torch.distributed as dist", "rank = dist.get_rank()", "train()", "what starts the process group"),
+        ("import accelerate", "def other():\n    accelerate.Accelerator()", "train()", "accelerate is used only in"),
+        (
+            "import engines",
+            "class Mine(engines.Base):\n    def go(self):\n        train()",
+            "Mine().go()",
+            "derived from",
+        ),
+    ],
+)
+def test_a_loop_of_its_own_that_an_unread_library_may_take_part_in(
+    imports: str, before: str, after: str, why: str
+) -> None:
+    found = read(OWN_LOOP.format(imports=imports, before=before, after=after))
+    assert found.speaks is None and why in (found.unclear or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("print('hello')", None),  # certainly no training
+        ("import engines\nengines.train()", "its training is not in the code that was read"),
+        ("import torch, engines\nloss.backward()\noptimizer.step()", "what creates its optimizer is not visible"),
+    ],
+)
+def test_why_it_is_not_known_how_its_ranks_train(text: str, why: str | None) -> None:
+    found = read(text + "\n")
+    assert found.speaks is None and (why in found.unclear if why and found.unclear else found.unclear is why)
+
+
+def test_a_package_whose_first_module_imports_the_next_is_read(tmp_path: Path) -> None:
+    """`import package.settings` first reads the package, which imports the same module."""
+    package = tmp_path / "src" / "package"
+    (package / "step").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").touch()
+    (package / "__init__.py").write_text("", "utf-8")
+    (package / "step" / "__init__.py").write_text("from .other import more\n", "utf-8")
+    (package / "step" / "other.py").write_text("from package.step.settings import lr\nmore = lr\n", "utf-8")
+    (package / "step" / "settings.py").write_text("lr = 0.1  # optim.SGD\n", "utf-8")
+    (package / "step" / "train.py").write_text("import torch\nfrom package.step.settings import lr\n", "utf-8")
+    found = probe.read(package / "step" / "train.py")
+    assert found.unread == () and "settings.py" in found.files
 
 
 def test_modules_beside_the_script_are_read_and_no_others(tmp_path: Path) -> None:
@@ -558,7 +659,49 @@ def test_the_doctor_names_what_it_did_not_examine(mgpu: Run, tmp_path: Path) -> 
     text = " ".join(done.stdout.split())
     assert "Not examined: 1 module of the project (not valid in Python" in text and "../broken.py" in text
     assert "libraries: fancy_engine; what is loaded by name at run time (line 3)" in text
-    assert "No training step was found in what was read" in text
+    assert "No findings from" in text and "checks did not run: 1 module of the project could not be read" in text
+    assert "Next: mgpu smoke-test" in text and done.returncode == 3
+    (tmp_path / "pages.py").write_text("import torch\n", "utf-8")
+    done = mgpu("doctor", "--script", "pages.py", cwd=tmp_path)
+    assert "No training step was found in what was read" in " ".join(done.stdout.split()) and not done.returncode
+
+
+def test_the_shell_scripts_of_the_project_show_how_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    for folder in ("scripts", "tools"):
+        (tmp_path / folder).mkdir()
+    script = tmp_path / "tools" / "train.py"
+    script.write_text("import torch\n", "utf-8")
+    (tmp_path / "scripts" / "run.sh").write_text(
+        "PORT=29511\nexport A=1\ntorchrun --nproc_per_node 2 \\\n  --master_port $PORT tools/train.py --ddp --lr 1\n"
+    )
+    (tmp_path / "scripts" / "other.sh").write_text("torchrun tools/other.py  # not train.py\n")
+    (found,) = launch_lines.find(script)
+    assert (found.launcher, found.file, found.line) == ("torchrun", "../scripts/run.sh", 3)
+    assert (found.options, found.arguments) == (
+        ("--nproc_per_node", "2", "--master_port", "29511"),
+        ("--ddp", "--lr", "1"),
+    )
+    assert launch_lines.find(tmp_path / "absent" / "train.py") == ()  # another script of this name
+
+
+def test_the_doctor_names_the_option_that_connects_the_ranks(mgpu: Run, tmp_path: Path) -> None:
+    """No command line is known, so the option is no finding, but part of the command to start with."""
+    (tmp_path / "train.py").write_text(
+        "import argparse, torch, torch.distributed as dist\n"
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--ddp', action='store_true')\n"
+        "args = parser.parse_args()\nmodel = torch.nn.Linear(4, 1)\n"
+        "if args.ddp:\n    dist.init_process_group('gloo')\n"
+        "    model = torch.nn.parallel.DistributedDataParallel(model)\n"
+        "optimizer = torch.optim.SGD(model.parameters())\n"
+        "for step in range(9):\n    model(torch.ones(4)).backward()\n    optimizer.step()\n"
+        "dist.destroy_process_group()\n",
+        "utf-8",
+    )
+    done = mgpu("doctor", "--script", "train.py", cwd=tmp_path)
+    text = " ".join(done.stdout.split())
+    assert "without --ddp, the ranks are not connected (script_needs_option)" in text and "warning" not in text
+    assert "Next: mgpu launch train.py --ddp" in text
 
 
 def test_the_doctor_starts_a_script_that_spawns_without_a_launcher(mgpu: Run, tmp_path: Path) -> None:

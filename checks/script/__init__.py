@@ -3,6 +3,6 @@
 # fmt: off
 ORDER = (
     "reading", "launching", "devices", "group", "wrapping", "arguments", "output", "data", "preparing", "together",
-    "one_rank", "same_on_all", "model", "steps", "alone", "on_cpu", "workers",
+    "one_rank", "leaving", "same_on_all", "model", "steps", "alone", "on_cpu", "workers",
 )
 # fmt: on

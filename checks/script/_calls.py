@@ -61,6 +61,21 @@ def text_of(value: str | None) -> str | None:
     return None
 
 
+def switches(script: Script) -> dict[str, str]:
+    """Return the options that are off unless they are given: the name of the variable -> the option."""
+    return {
+        plain_option(name): name
+        for option in script.options
+        for name in option.names
+        if option.action == "'store_true'" and option.default in (None, "False") and name.startswith("--")
+    }
+
+
+def plain_option(option: str) -> str:
+    """Return the name of the variable that holds an option's value."""
+    return option.lstrip("-").replace("-", "_")
+
+
 def place_of(script: Script, spot: InScript) -> Place:
     """Return the position of a call or assignment, in the script or in a module in its folder."""
     folder, slash, _ = script.path.rpartition("/")

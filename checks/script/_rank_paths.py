@@ -22,8 +22,11 @@ _BY_RANK = re.compile(
     r"|num_replicas|SLURM_PROCID|gpu_?id|\bgpu\b",
     re.IGNORECASE,
 )
+# Names of options and variables that mean a run of several ranks.
+MEANS_SEVERAL = re.compile(r"(?:use_|is_)?(?:distributed|ddp|dist|multi_?gpu|parallel|fsdp|accelerator)(?:_training)?")
 ONE_RANK = frozenset({"main", "local_main"})
 _ALONE = frozenset({"main", "local_main", "not_main", "some", "single"})
+_ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception)|sys\.exit|exit")
 _FIRST = re.compile(r"(?:main_process_first|first|main)\w*(?:\(\))?$")
 
 
@@ -36,10 +39,17 @@ def requires_kind(*kinds: str) -> Given:
         if script.speaks in kinds:
             return None
         if script.speaks is None:
-            return Skip("how the ranks of this script train together is not known")
+            return unknown_kind(script)
         return Skip(f"does not apply to scripts that use {script.speaks}")
 
     return precondition
+
+
+def unknown_kind(script: Script) -> Skip:
+    """Return the answer about a script whose way of distributed training is not known."""
+    if script.unclear is None:
+        return Skip("nothing in this script trains")
+    return Skip(f"how its ranks train together is not known: {script.unclear}")
 
 
 own_loop, by_hand, with_accelerate = (
@@ -72,14 +82,27 @@ def visibly_called(script: Script, spots: Iterable[Spot]) -> list[Spot]:
 
 def reached_by_every_rank(script: Script, spots: Iterable[ScriptCall]) -> list[ScriptCall]:
     """Return the spots that certainly every rank executes, on at least one visible path of calls."""
-    starts = {(one.file, one.function) for one in script.spawns if one.function}  # these run once: they start the ranks
+    once = functions_before_ranks(script)
+
+    def by_all(spot: InScript) -> bool:
+        return (spot.file, spot.function) not in once and is_reached_by_all(spot)
+
     return [
         spot
         for spot in visibly_called(script, spots)
-        if (spot.file, spot.function) not in starts
-        and is_reached_by_all(spot)
-        and _is_called_by_all(script, spot, set(), is_reached_by_all)
+        if by_all(spot) and _is_called_by_all(script, spot, set(), by_all)
     ]
+
+
+def functions_before_ranks(script: Script) -> set[tuple[str, str]]:
+    """Return the files and names of the functions that run once: those that start the ranks, and their callers."""
+    found = {(one.file, one.function) for one in script.spawns if one.function}
+    while True:
+        sites = (site for one in script.functions if (one.file, one.name) in found for site in one.callers)
+        more = {(site.file, site.function) for site in sites if site.function} - found
+        if not more:
+            return found
+        found |= more
 
 
 def in_every_run(script: Script, spots: Iterable[ScriptCall]) -> list[ScriptCall]:
@@ -125,6 +148,8 @@ def _is_called_by_all(
     if (spot.file, spot.function) in seen:
         return False
     seen.add((spot.file, spot.function))
+    if _last(spot.function) in _started_by_ranks(script):
+        return True
     owner = spot.function.rpartition(".")[0].rpartition(".")[2]
     makers = [call for call in script.calls if owner and call.name.rpartition(".")[2] == owner]
     if makers and not any(certain(call) for call in makers):
@@ -135,6 +160,33 @@ def _is_called_by_all(
     if not sites:
         return spot.reached
     return any(certain(site) and _is_called_by_all(script, site, seen, certain) for site in sites)
+
+
+def _started_by_ranks(script: Script) -> set[str]:
+    """Return the names of the functions that the script itself starts in every rank."""
+    given = (call.keywords.get("target") or next(iter(call.arguments), "") for call in script.spawns)
+    return {_last(one) for one in given} - {""}
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def is_ruled_out(script: Script, spot: InScript) -> bool:
+    """Whether the script raises an error for the option around a spot in a run of several ranks.
+
+    `if args.debug and args.ddp: raise ValueError(...)`.
+    """
+    options = {one for one in spot.conditions if re.fullmatch(r"[\w.]+", one)}
+    raised = (call for call in script.calls if call.reached and not call.loops and _ERROR.fullmatch(call.name))
+    clauses = (clause for call in raised for one in call.conditions for clause in re.split(r"\bor\b", one))
+    return any(
+        " and " in clause
+        and not re.search(r"\bnot\b", clause)
+        and options & (names := dotted_names([clause]))
+        and any(MEANS_SEVERAL.fullmatch(_last(name)) for name in names)
+        for clause in clauses
+    )
 
 
 def is_repeated(script: Script, spot: InScript, depth: int = 3) -> bool:

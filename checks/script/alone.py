@@ -9,8 +9,9 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import listed
 
-from ._calls import DDP_DOC, INIT, LIGHTNING, calls, finding, sets, trains
+from ._calls import DDP_DOC, INIT, LIGHTNING, calls, finding, plain_option, sets, switches, trains
 from ._rank_paths import (
+    MEANS_SEVERAL,
     backward_calls,
     dotted_names,
     in_every_run,
@@ -21,13 +22,13 @@ from ._rank_paths import (
 
 _PREPARING = "https://huggingface.co/docs/accelerate/en/package_reference/accelerator#accelerate.Accelerator.prepare"
 _STRATEGY = "https://lightning.ai/docs/pytorch/stable/extensions/strategy.html"
+_ARGPARSE = "https://docs.python.org/3/library/argparse.html#action"
 _ACCELERATOR = r"accelerate\.Accelerator\(\)"
 # Anything that sends gradients or parameters, or splits the model, without DistributedDataParallel.
 _TOGETHER = re.compile(
     r"torch\.distributed\.(?!init_process_group|destroy_process_group|get_|is_|barrier|new_group).*"
     r"|(?!.*DistributedSampler).*(?:Distributed|Parallel|Sharded|shard|parallel|all_?reduce|broadcast|average|sync|hvd|horovod|apex).*"
 )
-_MEANS_SEVERAL = re.compile(r"(?:use_|is_)?(?:distributed|ddp|dist|multi_?gpu|parallel|fsdp|accelerator)(?:_training)?")
 _WITHOUT_GRADIENTS = re.compile(r"torch\.(?:no_grad|inference_mode|set_grad_enabled)")
 
 
@@ -91,7 +92,7 @@ def _is_together(call: ScriptCall) -> bool:
     return bool(_TOGETHER.fullmatch(call.name))
 
 
-@check(Severity.WARNING, source="https://docs.python.org/3/library/argparse.html#action")
+@check(Severity.WARNING, source=_ARGPARSE)
 def script_distributed_by_option(script: Script) -> Answer:
     """The script trains on several GPUs only with an option that its arguments lack.
 
@@ -99,32 +100,59 @@ def script_distributed_by_option(script: Script) -> Answer:
 
     Fix: Add the option after the script's name.
     """
-    options = {
-        name.lstrip("-").replace("-", "_"): name
-        for option in script.options
-        for name in option.names
-        if option.action == "'store_true'" and option.default in (None, "False") and name.startswith("--")
-    }
+    names, started = _connecting_options(script)
+    if not names or started is None:
+        return Ok("the ranks are connected without an option of the script")
+    if not script.command_known:
+        return Ok(f"{listed(names, 'or')} connects the ranks; the command line is not known")
+    given = {plain_option(word.partition("=")[0]) for word in script.arguments}
+    if found := [name for name in names if plain_option(name) in given]:
+        return Ok(f"{found[0]} is given")
+    if len(names) > 1:  # the condition has another name than each of them
+        title = f"the ranks are connected only with {listed(names, 'or')}, and none of them is given"
+        return finding(script, started, title, Fix("Add the option that starts the process group."))
+    return finding(
+        script,
+        started,
+        f"the ranks are connected only with {names[0]}, which is not given",
+        Fix("Add the option.", (shell("mgpu launch {:path} {:option}", script.path, names[0]),)),
+    )
+
+
+@check(Severity.INFO, source=_ARGPARSE, tags=("start_command",))
+def script_needs_option(script: Script) -> Answer:
+    """The script connects its ranks only if it gets an option.
+
+    Why: Without the option, no process group is started. Every rank trains a model of its own on all the data.
+    More: That is reported if the command line is not known. A launch without the option is
+    `script_distributed_by_option`.
+
+    Fix: Add the option after the script's name.
+    """
+    names, started = _connecting_options(script)
+    if not names or started is None or script.command_known:
+        return Ok("no option is needed, or the command line is known")
+    needed = names
+    for start in script.starts:  # the options that the project's own command has
+        needed = [name for name in names if name in start.arguments] or needed
+    line = shell("mgpu launch {:path} {:option}", script.path, needed)
+    command = (line,) if line and (len(needed) == 1 or needed is not names) else ()
+    title = f"without {listed(names, 'or')}, the ranks are not connected"
+    return finding(script, started, title, Fix("Start the script with it.", command))
+
+
+def _connecting_options(script: Script) -> tuple[list[str], ScriptCall | None]:
+    """Return the options of which one must be given so that the ranks are connected, and the call that connects them.
+
+    No options: the ranks are connected anyway, or the whole training depends on the option.
+    """
+    options = switches(script)
     started = calls(script, rf"{re.escape(INIT)}|accelerate\.Accelerator")
     needed = [{name for name in options if _is_asked(script, call, name)} for call in started]
     common = set.intersection(*needed) if needed else set()
     trained = backward_calls(script)
     common = {name for name in common if any(not _is_asked(script, call, name) for call in trained)}
-    if not common:
-        return Ok("the ranks are connected without an option of the script")
-    given = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in script.arguments} & common
-    if given:
-        return Ok(f"{options[min(given)]} is given")
-    names = [options[name] for name in sorted(common)]
-    if len(names) > 1:  # the condition has another name than each of them
-        title = f"the ranks are connected only with {listed(names, 'or')}, and none of them is given"
-        return finding(script, started[0], title, Fix("Add the option that starts the process group."))
-    return finding(
-        script,
-        started[0],
-        f"the ranks are connected only with {names[0]}, which is not given",
-        Fix("Add the option.", (shell("mgpu launch {:path} {:option}", script.path, names[0]),)),
-    )
+    return [options[name] for name in sorted(common)], started[0] if started else None
 
 
 def _is_asked(script: Script, call: ScriptCall, name: str) -> bool:
@@ -133,7 +161,7 @@ def _is_asked(script: Script, call: ScriptCall, name: str) -> bool:
         return True
     owner = r".*\." if name == "accelerator" else r"(?:.*\.)?"  # a variable of this name holds the object
     assigned = sets(script, owner + re.escape(name))
-    return "distributed" in call.guards and bool(_MEANS_SEVERAL.fullmatch(name)) and not assigned
+    return "distributed" in call.guards and bool(MEANS_SEVERAL.fullmatch(name)) and not assigned
 
 
 @check(Severity.WARNING, source=_STRATEGY, given=requires_kind("lightning"))

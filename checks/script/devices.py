@@ -14,6 +14,7 @@ _CUDA_SEMANTICS = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 _FIXED = re.compile(r"['\"]cuda:\d+['\"](?: if .*)?")
 _MOVES = r".*\.(?:to|cuda)|torch\.device|torch\.cuda\.set_device|torch\.cuda\.device"
 _CHOOSES = r"torch\.(?:cuda|accelerator|npu|xpu)\.(?:set_device|set_device_index|device)"
+_GLOBAL = ("torch.distributed.get_rank()", "os.environ['RANK']")
 _OWN = "int(os.environ['LOCAL_RANK'])"
 
 
@@ -149,13 +150,34 @@ def script_device_by_global_rank(script: Script) -> Answer:
     """
     if script.speaks != "ddp":
         return Ok("the GPU is not selected by hand")
-    ranks = ("torch.distributed.get_rank()", "os.environ['RANK']")
-    for call in reached_calls(script, r"torch\.cuda\.set_device"):
-        if argument(call, 0, "device") in ranks:
+    for call in reached_calls(script, rf"torch\.cuda\.set_device|{re.escape(DDP)}"):
+        if call.name == DDP:
+            value = re.fullmatch(
+                r"\[\s*(.*?)\s*\]", call.keywords.get("device_ids") or argument(call, 1, "device_ids") or ""
+            )
+            if value and not script.spawns and _is_global_rank(script, call, value[1]):
+                return finding(script, call, "device_ids is the global rank", commands(f"device_ids=[{_OWN}]"))
+        elif (argument(call, 0, "device") in _GLOBAL) or (
+            call.written and not script.spawns and _is_global_rank(script, call, call.written[0])
+        ):
             return finding(
                 script, call, "the GPU is selected by the global rank", commands(f"torch.cuda.set_device({_OWN})")
             )
     return Ok("no GPU is selected by the global rank")
+
+
+def _is_global_rank(script: Script, spot: InScript, written: str) -> bool:
+    """Whether an expression is the global rank: get_rank(), or a variable of this function with nothing else."""
+    if re.fullmatch(r"(?:dist|torch\.distributed)\.get_rank\(\)", written):
+        return True
+    place = (spot.file, spot.function)
+    made = [call for call in script.calls if (call.file, call.function) == place and written in call.targets]
+    others = [one.value for one in script.sets if (one.file, one.function) == place and one.target == written]
+    return (
+        bool(made)
+        and all(call.name == _GLOBAL[0][:-2] or (call.name == "int" and call.arguments == _GLOBAL[1:]) for call in made)
+        and all(re.fullmatch(r"-?\d+", value) for value in others)
+    )
 
 
 @check(Severity.WARNING, source=DDP_DOC, tags=("leads_to_gpu_error",))

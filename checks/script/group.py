@@ -6,12 +6,16 @@ import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import python, shell
-from mgpu.snapshot import Script
+from mgpu.snapshot import Script, ScriptStart
 
 from ._calls import FRAMEWORKS, INIT, TORCHRUN, argument, calls, finding, reached_calls, sets, text_of
 
 SPAWNS = r"torch\.multiprocessing\.(?:spawn|start_processes)"
 _DESTROYS = r".*destroy_process_group"
+_STORE = (
+    "A launcher sets MASTER_ADDR and MASTER_PORT, and its store listens there. No process listens on any other "
+    "address, so init_process_group waits until its timeout, unless the launcher is given this address."
+)
 _MEETING = r"os\.environ\['(MASTER_PORT|MASTER_ADDR)'\]"
 
 
@@ -65,10 +69,8 @@ def script_meeting_point_fixed(script: Script) -> Answer:
     """
     if script.spawns or calls(script, SPAWNS) or sets(script, r"os\.environ\['RANK'\]"):
         return Ok("the script starts its ranks itself, or sets all of their variables")
-    why = (
-        "A launcher sets MASTER_ADDR and MASTER_PORT, and its store listens there. No process listens on any other "
-        "address, so init_process_group waits until its timeout."
-    )
+    if _starts_with_deepspeed(script):
+        return Ok("the deepspeed launcher has no store: rank 0 listens where the script says")
     for call in reached_calls(script, rf"{re.escape(INIT)}|deepspeed\.init_distributed"):
         method = text_of(argument(call, 1, "init_method")) or ""
         if method.startswith("tcp://") and "single" not in call.guards:
@@ -77,21 +79,36 @@ def script_meeting_point_fixed(script: Script) -> Answer:
                 "Omit init_method, rank and world_size: all three come from the launcher.",
                 (python('dist.init_process_group("{:id}")', backend),),
             )
-            return finding(script, call, f"init_method is fixed: {method}", fix, why=why)
+            return finding(script, call, f"init_method is fixed: {method}", fix, why=_STORE)
     for one in (one for one in sets(script, _MEETING) if one.reached):
         sets_port = one.target.startswith("os.environ['MASTER_PORT")
         unless = any(word in condition for condition in one.conditions for word in ("MASTER", "environ", "RANK"))
         if text_of(one.value) is None or unless or {"single", "some"} & set(one.guards) or script.speaks is None:
             continue
         others = [other for other in sets(script, _MEETING) if other is not one]
+        ports = {text_of(other.value) for other in (one, *others) if "PORT" in other.target}
+        if given := next((start for start in script.starts if _port_of(start) in ports), None):
+            return Ok(f"{given.file} line {given.line} gives the launcher the same port")
         if sets_port or any("PORT" in other.target for other in others):
             name = one.target[12:-2]
             fix = Fix(
                 "Remove the line, or set only a default.",
                 (python("os.environ.setdefault('{:name}', '{:host}')", name, text_of(one.value)),),
             )
-            return finding(script, one, f"{name} is overwritten with {text_of(one.value)}", fix, others, why=why)
+            return finding(script, one, f"{name} is overwritten with {text_of(one.value)}", fix, others, why=_STORE)
     return Ok("the launcher sets the rendezvous address")
+
+
+def _starts_with_deepspeed(script: Script) -> bool:
+    """Whether the deepspeed launcher may start the script."""
+    imported = any(name.partition(".")[0] == "deepspeed" for name in script.imports)
+    return imported or any(one.launcher == "deepspeed" for one in script.starts)
+
+
+def _port_of(start: ScriptStart) -> str:
+    """Return the port that a launcher is given; empty if none."""
+    found = re.search(r"--(?:master|main_process)[_-]port[= ](\d+)", " ".join(start.options))
+    return found[1] if found else ""
 
 
 @check(Severity.INFO, source="https://docs.pytorch.org/docs/stable/distributed.html#shutdown")

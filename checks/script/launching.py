@@ -12,7 +12,7 @@ from mgpu.text import counted
 from .. import _shadowing as shadowing
 from .._variables import CUDA_GUIDE, misspelt_cuda_name
 from ._calls import TORCHRUN, argument, calls, finding, reached_calls, text_of
-from ._rank_paths import backward_calls
+from ._rank_paths import backward_calls, unknown_kind
 
 _SPAWN = "https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods"
 _MIGRATION = "https://huggingface.co/docs/accelerate/en/basic_tutorials/migration"
@@ -59,11 +59,11 @@ def script_trains_alone(script: Script) -> Answer:
     Fix: Use accelerate: create an Accelerator, prepare everything with it, and replace this line.
     More: Or wrap the model with DDP.
     """
-    used = [call for call in backward_calls(script) if call.loops and not _TESTS.match(call.function)]
-    if not used and calls(script, r".*\.backward"):
-        return Ok("it only defines training functions for other scripts")
+    if script.speaks is None:
+        return unknown_kind(script)
     if script.speaks != "nothing":
-        return Ok(f"the script uses {script.speaks}" if script.speaks else "how the script trains is not known")
+        return Ok(f"the script uses {script.speaks}")
+    used = [call for call in backward_calls(script) if call.loops and not _TESTS.match(call.function)]
     if not used:
         return Ok("no visible training loop")
     backward = used[0]

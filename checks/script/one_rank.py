@@ -9,6 +9,7 @@ from mgpu.snapshot import InScript, Script, ScriptCall
 from mgpu.text import counted
 
 from ._calls import argument, calls, finding, reached_calls, sets, text_of
+from ._flow import reaches_backward
 from ._rank_paths import (
     ONE_RANK,
     PREPARED,
@@ -31,6 +32,8 @@ _STEPS = (
     r"|accelerate\.Accelerator\(\)\.prepare(?:_optimizer|_scheduler)?\(\)\.step"
 )
 _OWN_RANK = re.compile(r"(?:torch\.distributed\.)?get_rank\(\)|(?:global_)?rank|accelerator\.process_index")
+_INNER = re.compile(rf"(?:{WRAPPED})\.module")
+_EXCHANGES = re.compile(r"(?:average|sync\w*|reduce)_?grad\w*|all_?reduce\S* .*\bgrad", re.IGNORECASE)
 _NO_SYNC = re.compile(r".*\.no_sync(?:\(\))?")
 
 
@@ -201,20 +204,36 @@ def _is_spared_before_step(script: Script, backward: ScriptCall) -> bool:
 
 @check(Severity.WARNING, source=_DDP, given=by_hand)
 def script_trains_inner_model(script: Script) -> Answer:
-    """The training loop calls the model inside its wrapper.
+    """The training loop calls the model inside its wrapper, or a method of it.
 
     Why: DistributedDataParallel averages the gradients of its own forward pass. A call of model.module goes past it,
     and every rank has gradients of its own.
 
     Fix: Call the wrapped model itself.
+    More: If the loss comes from another method, let forward call that method.
     """
     loops = training_loops(script)
     wrapped = [call for call in reached_calls(script, WRAPPED) if loops & set(call.loops)]
-    inner = [call for call in reached_calls(script, rf"(?:{WRAPPED})\.module") if loops & set(call.loops)]
-    inner = [call for call in inner if not any("no_grad" in one or "inference" in one for one in call.within)]
-    if wrapped or not inner:
+    in_loops = [call for call in script.calls if call.reached and loops & set(call.loops)]
+    if wrapped or any(_EXCHANGES.search(f"{call.name} {call.written}") for call in in_loops):
         return Ok("the training loops call no model inside its wrapper")
-    return finding(script, inner[0], "the model inside the wrapper is trained", Fix(), inner[1:])
+    names = {target for call in calls(script, WRAPPED.replace(r"\(\)", "")) for target in call.targets}
+    module = re.compile(rf"(?:{'|'.join([WRAPPED, *map(re.escape, sorted(names))])})\.module((?:\.\w+)?)")
+    inner = [(call, found[1]) for call in in_loops if (found := module.fullmatch(call.name))]
+    inner = [
+        (call, method)
+        for call, method in inner
+        if not any("no_grad" in one or "inference" in one for one in call.within)
+        and (_INNER.fullmatch(call.name) or reaches_backward(script, call))
+    ]
+    if not inner:
+        return Ok("the training loops call no model inside its wrapper")
+    first, method = inner[0]
+    others = [call for call, _ in inner[1:]]
+    if not method:
+        return finding(script, first, "the model inside the wrapper is trained", Fix(), others)
+    fix = Fix(f"Let forward call {method[1:]}, and call the wrapped model itself.")
+    return finding(script, first, f"module{method} goes past the wrapper: no gradients are averaged", fix, others)
 
 
 @check(Severity.INFO, source="https://docs.python.org/3/howto/logging-cookbook.html", given=own_loop)

@@ -14,6 +14,7 @@ from ._rank_paths import (
     dotted_names,
     has_rank_argument,
     is_per_sample,
+    is_ruled_out,
     own_loop,
     reached_by_every_rank,
     trains,
@@ -31,8 +32,10 @@ _TRACKERS = (
 _PLACE = re.compile(r"output|out_dir|save|path", re.IGNORECASE)
 # Sharded weights, and a function that writes only on the main process.
 _LEFT_TO_OTHERS = re.compile(r"get_state_dict|zero_?3|state_dict_type|DTensor|accelerator\.save\b")
-# Arguments that configure a tracker for several processes.
-_GROUPED = {"group", "settings", "mode", "write_to_disk", "job_type"}
+# Arguments that configure a tracker for several processes; those that do so only with a value that is not constant.
+_GROUPED = {"group", "settings"}
+_SWITCHES = {"mode", "write_to_disk", "job_type"}
+_OFF = ("'disabled'", "False", "None")
 
 
 @check(Severity.WARNING, source=_DDP_TUTORIAL, given=own_loop)
@@ -51,6 +54,7 @@ def script_saves_on_every_rank(script: Script) -> Answer:
     own = [call for call in reached_by_every_rank(script, saves) if not _LEFT_TO_OTHERS.search(" ".join(call.written))]
     wrong = [call for call in own if not has_rank_argument(call) and not is_per_sample(script, call)]
     wrong = [call for call in wrong if not _is_cached_or_in_memory(call) and not _is_in_dataset(script, call)]
+    wrong = [call for call in wrong if not is_ruled_out(script, call)]
     if wrong and script.speaks == "accelerate" and _shards_weights(script):
         return Skip("with sharded weights, every rank must save, and the library decides which rank writes")
     if not wrong:
@@ -115,7 +119,7 @@ def script_tracker_on_every_rank(script: Script) -> Answer:
     trackers = visibly_called(script, calls(script, _TRACKERS))
     if not trackers:
         return Ok("no experiment tracker is started")
-    own = [call for call in reached_by_every_rank(script, trackers) if not _GROUPED.intersection(call.keywords)]
+    own = [call for call in reached_by_every_rank(script, trackers) if not _is_for_ranks(call)]
     wrong = [call for call in own if not has_rank_argument(call)]
     if not wrong:
         return Ok(f"{counted(len(trackers), 'tracker')}, each guarded or configured for several ranks")
@@ -125,6 +129,14 @@ def script_tracker_on_every_rank(script: Script) -> Answer:
         library = "with Accelerator(log_with=...), accelerator.init_trackers(...) and accelerator.log(...)"
         fix = Fix(f"Start it only on the main process, or let accelerate do it, {library}.", fix.commands)
     return finding(script, wrong[0], f"every rank calls {name}(): N GPUs create N runs", fix, wrong[1:])
+
+
+def _is_for_ranks(call: ScriptCall) -> bool:
+    """Whether a tracker is configured for several processes, or switched off."""
+    values = [call.keywords[name] for name in _SWITCHES & set(call.keywords)]
+    return bool(_GROUPED & set(call.keywords)) or any(
+        value in _OFF or (text_of(value) is None and value != "True") for value in values
+    )
 
 
 def _main_condition(script: Script) -> str:

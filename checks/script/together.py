@@ -25,6 +25,8 @@ _GROUP = {"barrier": 0, "all_reduce": 2, "broadcast": 2, "reduce": 3, "all_gathe
 # Calls with which ranks agree on a decision.
 _AGREES = re.compile(r"all_reduce|all_gather|broadcast|check_trigger|(?:reduce|gather)\w*$")
 _NOT_FINITE = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite")
+# A test of integers, which are always finite.
+_INTEGERS = re.compile(r"^[^()]*\(\w*(?:input_ids|token_ids|tokens|labels|attention_mask)\)(?:\.any\(\))?$")
 _OF_RANK = re.compile(r"\bget_rank\(\)|\b(?:global_)?rank\b|process_index")
 _DIVIDES = re.compile(r"%|world_size|num_processes")  # the ranks take turns: `if step % world_size != rank`
 _EXITS = r"sys\.exit|exit|quit"
@@ -129,7 +131,8 @@ def script_state_saved_on_one_rank(script: Script, config: Config) -> Answer:
 def script_rank_skips_backward(script: Script) -> Answer:
     """One rank can skip a backward pass, or leave the training loop, without the others.
 
-    Why: Every backward() averages the gradients with all ranks, so a rank that skips one makes the others time out.
+    Why: Every backward() averages the gradients with all ranks. A rank that skips one falls a step behind: from then
+    on, gradients of different steps are averaged, and at the end the others wait for it until their timeout.
     More: That happens if a rank skips a batch with a bad loss, or leaves the loop because of its rank.
 
     Fix: Let all ranks make the same decision: reduce the condition over the ranks first.
@@ -137,7 +140,8 @@ def script_rank_skips_backward(script: Script) -> Answer:
     """
     loops = training_loops(script)
     inside = [jump for jump in script.jumps if jump.reached and loops.intersection(jump.loops)]
-    inside = [jump for jump in inside if jump.kind in ("continue", "break")]
+    around = {loop for call in backward_calls(script) for loop in call.loops}  # another loop is left without a step
+    inside = [jump for jump in inside if jump.kind in ("continue", "break") and jump.loops[-1] in around]
     exits = [call for call in reached_calls(script, _EXITS) if loops.intersection(call.loops)]
     exits = [call for call in exits if call.arguments in ((), ("0",))]  # after an error, the launcher stops the others
     every: tuple[ScriptJump | ScriptCall, ...] = (*inside, *exits)
@@ -149,7 +153,9 @@ def script_rank_skips_backward(script: Script) -> Answer:
     return finding(
         script,
         wrong[0],
-        f"a rank can {how} alone, and the others wait for it in backward()",
+        f"a rank can {how} alone: its backward() is then paired with another step of the others"
+        if how == "continue"
+        else f"a rank can {how} alone, and the others wait for it in backward()",
         commands("dist.all_reduce(bad, op=dist.ReduceOp.MAX)"),
         wrong[1:],
     )
@@ -170,7 +176,9 @@ def _depends_on_one_rank(script: Script, jump: ScriptJump | ScriptCall) -> bool:
     if "some" in jump.guards and any(_OF_RANK.search(text) and not _DIVIDES.search(text) for text in own):
         return True
     before = all(call.line > jump.line for call in backward_calls(script) if loop in call.loops)
-    return before and any(_NOT_FINITE.search(text) and "grad" not in text for text in jump.conditions)
+    return before and any(
+        _NOT_FINITE.search(text) and "grad" not in text and not _INTEGERS.search(text) for text in jump.conditions
+    )
 
 
 @check(
@@ -179,7 +187,7 @@ def _depends_on_one_rank(script: Script, jump: ScriptJump | ScriptCall) -> bool:
 def script_stops_by_its_own_loss(script: Script) -> Answer:
     """Every rank decides on its own to stop early.
 
-    Why: The validation loss differs between ranks. If one stops, the others wait for it until the timeout.
+    Why: The loss differs between ranks. If one stops, the others wait for it until the timeout.
 
     Fix: Reduce the loss over the ranks before you compare it.
     More: Or decide on rank 0 and broadcast.

@@ -7,7 +7,7 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.snapshot import Script
 
-from ._calls import DDP, DDP_DOC, calls, finding, reached_calls
+from ._calls import DDP, DDP_DOC, calls, finding, reached_calls, switches
 
 # Below this number of samples per GPU, batch normalization statistics become unreliable (Wu and He, Group
 # Normalization, figure 1: the error rises from 8 downward).
@@ -39,6 +39,10 @@ def script_uses_data_parallel(script: Script) -> Answer:
     other_way = bool(calls(script, re.escape(DDP))) or script.speaks in ("accelerate", "trainer", "deepspeed")
     for call in found if script.speaks else ():
         if any("n_gpu" in condition for condition in call.conditions):  # transformers: 1 in a run of several ranks
+            continue
+        off = set() if script.command_known else set(switches(script))  # no command line is known that has them
+        hidden = "distributed" in call.guards and any("parallel" in name for name in off)  # the guard has no name
+        if hidden or any(condition.rpartition(".")[2] in off for condition in call.conditions):
             continue
         if {"single", "some"} & set(call.guards) or (other_way and (call.conditions or call.guards)):
             continue

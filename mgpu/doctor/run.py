@@ -190,6 +190,7 @@ def _hang_beside(logs: Sequence[Path]) -> Hang | None:
 
 def _with_script(snapshot: Snapshot, path: Path) -> Snapshot:
     """Add the facts of a training script, or of a job script and the config that it uses."""
+    from mgpu.readers import launch_lines
     from mgpu.readers.job_script import read as job_script_read
     from mgpu.readers.training_script import read as training_script_read
 
@@ -197,7 +198,7 @@ def _with_script(snapshot: Snapshot, path: Path) -> Snapshot:
         found = training_script_read.read(path)
         if found.error and found.error_line is None:  # it could not be read at all
             raise MgpuError(f"{path}: {found.error}", errors.USAGE)
-        return replace(snapshot, script=found)
+        return replace(snapshot, script=found if found.error else replace(found, starts=launch_lines.find(path)))
     job = job_script_read.read(path)
     if job.error:
         raise MgpuError(f"{path}: {job.error}", errors.USAGE)

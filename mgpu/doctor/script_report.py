@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mgpu.check import Skip
 from mgpu.command_line import shell
 from mgpu.engine import Outcome
+from mgpu.errors import UNKNOWN
 from mgpu.readers.training_script.local_modules import MOST_BYTES, MOST_FILES
 from mgpu.report import findings
 from mgpu.report.screen import Line, Screen, row, unstyled
@@ -40,7 +41,12 @@ def lines(
     if script.newer_python:
         reasons = (o.answer.reason for o in outcomes if "unreadable" in o.check.tags and isinstance(o.answer, Skip))
         return [*report, [], *screen.paragraph(f"Not examined. {next(reasons, script.error or '')}.")]
-    report += [*hints(outcomes, screen), [], *summary(outcomes, screen), *not_examined(script, screen)]
+    report += [*hints(outcomes, screen), [], *summary(outcomes, screen)]
+    if script.unclear:
+        skipped = counted(_did_not_run(outcomes), "check")
+        why = f"Unknown (exit {UNKNOWN}): how its ranks train together is not known, so {skipped} did not run: "
+        report += screen.paragraph(f"{why}{script.unclear}.")
+    report += not_examined(script, screen)
     report += unstyled([f"Next:  {line}" for line in next_commands(script, outcomes)])
     return report + explain_command(outcomes)
 
@@ -48,11 +54,17 @@ def lines(
 def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
     """The command that starts the script, with a launcher unless it starts its ranks itself; or that changes it first.
 
-    A script for one GPU would be started once per GPU, each time alone.
+    A script for one GPU would be started once per GPU, each time alone. If it is not known whether its ranks train
+    together, a few steps of it show that.
     """
-    template = "python {:path}" if script.spawns_ranks else "mgpu launch {:path}"
+    template = "mgpu smoke-test {:path}" if script.unclear else "mgpu launch {:path}"
+    template = "python {:path}" if script.spawns_ranks else template
     if any(outcome.problem and "portable" in outcome.check.tags for outcome in outcomes):
         template = "mgpu doctor --script {:path} --fix"
+    elif not script.spawns_ranks:
+        named = (o.problem.fixes[0].commands for o in outcomes if o.problem and "start_command" in o.check.tags)
+        if found := next((commands[:1] for commands in named if commands), ()):
+            return list(found)
     line = shell(template, script.path) if script.error is None else ""
     return [line] if line else []
 
@@ -72,7 +84,7 @@ def not_examined(script: Script, screen: Screen) -> list[Line]:
         lines = [f"{spot.file} line {spot.line}" if spot.file else f"line {spot.line}" for spot in script.by_name]
         texts.append(f"what is loaded by name at run time ({_clipped(lines)})")
     report = screen.paragraph(f"Not examined: {'; '.join(texts)}.") if texts else []
-    if not _shows_training(script):
+    if not script.unclear and not _shows_training(script):
         text = "No training step was found in what was read: these results do not cover how it trains."
         report += screen.paragraph(text)
     return report
@@ -123,9 +135,13 @@ def summary(outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
         )
         if (number := sum(outcome.status == status for outcome in outcomes))
     ]
-    ran = counted(len({outcome.check.id for outcome in outcomes}), "check")
+    ran = counted(len({outcome.check.id for outcome in outcomes if outcome.status != "skip"}), "check")
     text = f"{', '.join(parts)} from {ran}." if parts else f"No findings from {ran}."
     return screen.paragraph(text)
+
+
+def _did_not_run(outcomes: Sequence[Outcome]) -> int:
+    return len({outcome.check.id for outcome in outcomes if outcome.status == "skip"})
 
 
 def explain_command(outcomes: Sequence[Outcome]) -> list[Line]:

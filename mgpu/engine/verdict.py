@@ -56,7 +56,7 @@ def of_machine(outcomes: Sequence[Outcome], snapshot: Snapshot) -> Verdict:
         return "not_ready"
     if _not_known(outcomes) or _failed(outcomes):  # a run failed, but its log does not report why
         return "unknown"
-    if snapshot.script is not None and snapshot.script.newer_python:
+    if snapshot.script is not None and (snapshot.script.newer_python or _hides_training(snapshot)):
         return "unknown"
     if snapshot.host is None and snapshot.log is not None and snapshot.log.finished is None:
         return "unknown"
@@ -67,6 +67,12 @@ def of_machine(outcomes: Sequence[Outcome], snapshot: Snapshot) -> Verdict:
     if snapshot.driver and not snapshot.driver.any_gpu and plan.expect_gpus != 0 and not plan.cpu_ranks:
         return "no_gpu"
     return "ready_with_warnings" if any(o.status in ("warn", "waived") for o in outcomes) else "ready"
+
+
+def _hides_training(snapshot: Snapshot) -> bool:
+    """Whether a script alone is judged, and it is not known whether its ranks would train together."""
+    alone = snapshot.host is None and snapshot.log is None and snapshot.run is None
+    return alone and snapshot.script is not None and snapshot.script.unclear is not None
 
 
 def exit_code(verdict: Verdict, *, strict: bool = False) -> int:

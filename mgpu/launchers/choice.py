@@ -131,6 +131,7 @@ def read(target: Sequence[str]) -> Script | None:
     try:
         arguments = masked_argv(given)
         script = training_script_read.read(path, arguments, most_bytes=training_script_read.MOST_BYTES_AT_LAUNCH)
+        script = replace(script, command_known=True)
         if target[0] != "-m":
             return script
         return replace(script, shadowed=find_shadowed(os.getcwd()))  # -m puts this folder first, not the module's

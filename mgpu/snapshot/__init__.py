@@ -152,6 +152,7 @@ from mgpu.snapshot.training_script import (
     ScriptLoop,
     ScriptOption,
     ScriptSet,
+    ScriptStart,
     ScriptText,
 )
 from mgpu.structured_text import Malformed, json_of

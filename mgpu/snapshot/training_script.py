@@ -31,6 +31,7 @@ class InScript:
     conditions: tuple[Label, ...] = ()  # other `if` conditions as written, "not (...)" in an else
     loops: tuple[int, ...] = ()  # indices in Script.loops
     within: tuple[Label, ...] = ()  # contexts of `with`, in the form of ScriptCall.name; "try": errors are caught
+    # "except StopIteration": an iterator has ended
     reached: bool = True  # False: in a function that nothing calls, as far as the script's start and its modules show
 
 
@@ -72,7 +73,7 @@ class ScriptLoop(InScript):
 
 @dataclass(frozen=True)
 class ScriptJump(InScript):
-    """A statement that leaves a loop, or leaves a function from inside a loop."""
+    """A statement that leaves a loop, or leaves a function from inside a loop or on one rank only."""
 
     kind: Literal["break", "continue", "return", "raise"] = "break"
 
@@ -110,6 +111,15 @@ class ScriptText(InScript):
     text: Text = ""
 
 
+@dataclass(frozen=True)
+class ScriptStart(InScript):
+    """A command in a shell script of the project that starts the script; variables that it sets are replaced."""
+
+    launcher: Label = ""  # "torchrun", "python"
+    options: tuple[Text, ...] = ()  # of the launcher
+    arguments: tuple[Text, ...] = ()  # of the script
+
+
 # How the script distributes training. "trainer": of transformers or trl; "nothing": certainly not distributed.
 Framework = Literal["accelerate", "trainer", "lightning", "deepspeed", "ddp", "nothing"]
 
@@ -120,6 +130,7 @@ class Script:
 
     path: Text
     arguments: tuple[Text, ...] = ()  # of its command line, secrets masked
+    command_known: bool = False  # these are all of its arguments; else it is read without a command line
     module: Label = ""  # its name for `python -m`, if it is part of a package: "package.train"
     error: Label | None = None  # why it could not be read: "line 7: invalid syntax"; the fields below are then empty
     error_line: int | None = None
@@ -127,6 +138,7 @@ class Script:
     newer_python: Label | None = None  # with `error`: the line may be valid in this version, which is newer
     lines: int = 0
     speaks: Framework | None = None  # None: not known
+    unclear: Label | None = None  # if `speaks` is None: why; None if all was read and nothing in it trains
     imports: tuple[Label, ...] = ()  # dotted, sorted: "torch.distributed", "accelerate.Accelerator"
     unread: tuple[Label, ...] = ()  # imported libraries that were not read and could contain training code
     files: tuple[Label, ...] = ()  # modules of its project that were also read, relative to its folder
@@ -145,6 +157,7 @@ class Script:
     # Calls that start ranks in every run: mp.spawn, or a launcher as a subprocess.
     spawns: tuple[ScriptCall, ...] = ()
     cut: bool = False  # truncated: the script contains more than is listed here
+    starts: tuple[ScriptStart, ...] = ()  # in shell scripts of its project; only if `doctor` examines the script
 
     @property
     def spawns_ranks(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mgpu.snapshot import Script
+from mgpu.snapshot import Script, ScriptStart
 from tests.bad_scripts import bad, good, read
 from tests.checks.facts import YAML, Case, config, informs, problem, script, skips, table, warns, well
 from tests.checks.test_script_output import STARTS_ITS_RANKS
@@ -107,7 +107,28 @@ loader = accelerator.prepare(loader)
 FSDP2 = config("distributed_type: FSDP\nnum_processes: 4\nfsdp_config:\n  fsdp_version: 2\n")
 FOUR = config("distributed_type: MULTI_GPU\nnum_processes: 4\n")
 
+ALL_GPUS = """\
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--all-gpus", action="store_true")
+args = parser.parse_args()
+model = torch.nn.Linear(8, 2)
+if args.all_gpus:
+    model = torch.nn.DataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(9):
+    model(torch.ones(8)).sum().backward()
+    optimizer.step()
+"""
+
 CASES = (
+    well("script_uses_data_parallel", "", script=read(ALL_GPUS)),  # without the option
+    well("script_uses_data_parallel", "", script=read(
+        ALL_GPUS.replace("all-gpus", "data-parallel").replace("all_gpus", "data_parallel"))),
+    warns("script_uses_data_parallel", "DataParallel uses all GPUs", "prepare", script=replace(
+        read(ALL_GPUS), command_known=True, arguments=("--all-gpus",))),
+    warns("script_uses_data_parallel", "DataParallel uses all GPUs", "prepare", script=read(
+        ALL_GPUS.replace("if args.all_gpus", "if torch.cuda.device_count() > 2"))),
     warns("script_does_not_compile", "line 7: invalid syntax", "Correct the line",
         script=script(error="invalid syntax", error_line=7)),
     warns("script_does_not_compile", "it is larger than 1 MiB", "Correct the file",
@@ -119,10 +140,10 @@ CASES = (
     warns("script_trains_alone", "every rank would train the same thing", "accelerator.prepare", at=(11, 9),
         script=bad("launching-one-gpu-only")),
     well("script_trains_alone", "the script uses accelerate", script=good("launching-one-gpu-only")),
-    well("script_trains_alone", "not known", script=read(
+    skips("script_trains_alone", "not known", script=read(
         "import engine\nfor batch in []:\n    engine.wrap(batch).backward()\n    engine.step()\n")),
-    well("script_trains_alone", "for other scripts", script=read(STEPS)),
-    well("script_trains_alone", "not known", script=read(
+    skips("script_trains_alone", "nothing in this script trains", script=read(STEPS)),
+    skips("script_trains_alone", "not known", script=read(
         STEPS.replace("total.backward()", "accelerator.backward(total)") + "\n\nteach(None, None, [])\n")),
     warns("script_trains_alone", "line 7: every rank", "accelerator.backward(loss)",
         script=read(STEPS + "\n\nteach(None, None, [])\n")),
@@ -172,6 +193,14 @@ CASES = (
         "os.environ.setdefault('MASTER_ADDR'", script=bad("group-port-overwritten")),
     well("script_meeting_point_fixed", "the launcher sets the rendezvous address",
         script=good("group-port-overwritten")),
+    well("script_meeting_point_fixed", "run.sh line 3 gives the launcher the same port", script=replace(
+        bad("group-port-overwritten"),
+        starts=(ScriptStart(3, file="run.sh", launcher="torchrun", options=("--master_port=12355",)),))),
+    warns("script_meeting_point_fixed", "MASTER_ADDR is overwritten", "setdefault", script=replace(
+        bad("group-port-overwritten"),
+        starts=(ScriptStart(3, file="run.sh", launcher="torchrun", options=("--master_port", "29501")),))),
+    well("script_meeting_point_fixed", "the deepspeed launcher has no store", script=replace(
+        bad("group-port-overwritten"), starts=(ScriptStart(3, file="run.sh", launcher="deepspeed"),))),
     well("script_meeting_point_fixed", "starts its ranks itself", script=bad("group-its-own-ranks")),
     informs("script_group_not_ended", "started here but never destroyed", "destroy_process_group()",
         script=bad("group-group-never-ended")),

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from mgpu.snapshot import ScriptStart
 from tests.bad_scripts import bad, good, read
-from tests.checks.facts import Case, config, no_driver, skips, table, warns, well
+from tests.checks.facts import Case, config, informs, no_driver, skips, table, warns, well
 
 OPTIONAL = bad("alone-several-ranks-only-with-an-option")
 # Its accelerator is handed to a function that may prepare.
@@ -90,13 +91,22 @@ CASES = (
     well("script_group_without_wrapper", "the model is wrapped", script=good("alone-a-group-and-no-wrapper")),
     well("script_group_without_wrapper", "exchanges data itself", script=read(BY_HAND)),
     warns("script_distributed_by_option", "only with --distributed, which is not given",
+        "mgpu launch train.py --distributed", script=replace(OPTIONAL, command_known=True)),
+    well("script_distributed_by_option", "the command line is not known", script=OPTIONAL),
+    informs("script_needs_option", "without --distributed, the ranks are not connected",
         "mgpu launch train.py --distributed", script=OPTIONAL),
-    warns("script_distributed_by_option", "only with --accelerator or --ddp, and none of them", "Add the option",
+    informs("script_needs_option", "without --accelerator or --ddp", "Start the script with it",
         script=read(TWO_OPTIONS)),
+    informs("script_needs_option", "without --accelerator or --ddp", "mgpu launch train.py --ddp", script=replace(
+        read(TWO_OPTIONS), starts=(ScriptStart(launcher="torchrun", arguments=("--ddp", "--lr", "1")),))),
+    well("script_needs_option", "the command line is known", script=replace(OPTIONAL, command_known=True)),
+    well("script_needs_option", "no option is needed", script=read(REPLACED)),
+    warns("script_distributed_by_option", "only with --accelerator or --ddp, and none of them", "Add the option",
+        script=replace(read(TWO_OPTIONS), command_known=True)),
     well("script_distributed_by_option", "--accelerator is given",
-        script=replace(read(TWO_OPTIONS), arguments=("--accelerator",))),
+        script=replace(read(TWO_OPTIONS), command_known=True, arguments=("--accelerator",))),
     well("script_distributed_by_option", "--distributed is given",
-        script=replace(OPTIONAL, arguments=("--distributed",))),
+        script=replace(OPTIONAL, command_known=True, arguments=("--distributed",))),
     well("script_distributed_by_option", "without an option", script=read(REPLACED)),
     warns("script_lightning_on_one_device", "one device (devices=1)", 'strategy="ddp"',
         script=bad("alone-lightning-on-one-device")),

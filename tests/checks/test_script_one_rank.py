@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bad_scripts import read
-from tests.checks.facts import Case, informs, table, warns, well
+from tests.bad_scripts import bad, good, read
+from tests.checks.facts import Case, informs, skips, table, warns, well
 
 HEAD = """\
 import os
@@ -54,7 +54,59 @@ INNER = LOOP.replace("net(x)", "net.module(x)")
 LOGS = "logging.basicConfig(filename={})\n"
 FOLDER = 'if not os.path.exists("out"):\n    os.makedirs("out"{})\n'
 
+# The ranks but one end, and rank 0 waits for them.
+LEAVES_FIRST = """\
+import os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+def main():
+    rank = int(os.environ["RANK"])
+    if rank != 0:
+        return
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(2, 2))
+    for batch in range(3):
+        model(batch).sum().backward()
+main()
+"""
+
+LEAVES_DIRECTLY = """\
+import itertools, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+def share(lines, rank, world):
+    return itertools.islice(lines, rank, None, world)
+def main():
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(2, 2))
+    lines = share(open("x"), dist.get_rank(), dist.get_world_size())
+    while True:
+        try:
+            line = next(lines)
+        except StopIteration:
+            break
+        model(line).sum().backward()
+main()
+"""
+
 CASES = (
+    warns("script_rank_leaves_before_group", "rank 0 alone can return here", "raise SystemExit(1)", at=(12, 13),
+        script=bad("group-one-rank-leaves-before-the-group")),
+    warns("script_rank_leaves_before_group", "a rank other than 0 can return here", "raise SystemExit(1)", script=read(
+        LEAVES_FIRST)),
+    well("script_rank_leaves_before_group", "no rank ends alone",
+        script=good("group-one-rank-leaves-before-the-group")),
+    well("script_rank_leaves_before_group", "no rank ends alone", script=read(
+        LEAVES_FIRST.replace("    if rank != 0:", "    if not os.path.exists('x'):"))),
+    skips("script_rank_leaves_before_group", "scripts that use nothing", script=bad("launching-one-gpu-only")),
+    warns("script_rank_leaves_with_its_shard", "when its own share of the data ends", "all_reduce(ended", at=(20, 13),
+        script=bad("data-a-rank-whose-share-of-a-stream-ends-first")),
+    warns("script_rank_leaves_with_its_shard", "when its own share of the data ends", "the same step",
+        script=read(LEAVES_DIRECTLY)),
+    well("script_rank_leaves_with_its_shard", "no rank leaves alone",
+        script=good("data-a-rank-whose-share-of-a-stream-ends-first")),
+    well("script_rank_leaves_with_its_shard", "of the others",
+        script=read(LEAVES_DIRECTLY.replace("    while True", "    with model.join():\n     while True"))),
+    well("script_rank_leaves_with_its_shard", "no data is divided with islice", script=read(
+        LEAVES_DIRECTLY.replace("rank, None, world", "0, None, 2"))),
     warns("script_steps_on_one_rank", "the optimizer steps only on rank 0", "every rank", script=read(HEAD + STEPS)),
     warns("script_steps_on_one_rank", "the schedule steps only on rank 0", "every rank", script=read(HEAD + ALONE)),
     warns("script_steps_on_one_rank", "line 6: the optimizer steps", "every rank", script=read(PREPARED)),

@@ -37,6 +37,26 @@ for batch in loader:
 model.save_pretrained("out")
 """
 
+# A method starts the ranks; what calls it runs once, too.
+STARTED_BY_A_METHOD = """\
+import torch, torch.distributed as dist, wandb
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Runner:
+    def work(self, rank, run):
+        dist.init_process_group("nccl", rank=rank, world_size=2)
+        model = DDP(torch.nn.Linear(2, 2).to(rank), device_ids=[rank])
+        for batch in range(3):
+            model(batch).sum().backward()
+    def start(self, run):
+        torch.multiprocessing.spawn(self.work, args=(run,), nprocs=2)
+def track():
+    return wandb.init(project="digits")
+def main():
+    Runner().start(track())
+if __name__ == "__main__":
+    main()
+"""
+
 # The function that starts the ranks runs once; the one that it starts, on every rank.
 STARTS_ITS_RANKS = """\
 import os, torch, torch.distributed as dist
@@ -55,6 +75,9 @@ if __name__ == "__main__":
     main()
 """
 CASES = (
+    well("script_tracker_on_every_rank", "1 tracker", script=read(STARTED_BY_A_METHOD)),
+    warns("script_tracker_on_every_rank", "every rank calls wandb.init()", "get_rank() == 0", at=(6, 9), script=read(
+        STARTED_BY_A_METHOD.replace("        model =", "        wandb.init(project='digits')\n        model ="))),
     warns("script_saves_on_every_rank", "line 17: every rank runs save() to the same file", "dist.get_rank() == 0",
         script=bad("saving-model-saved-by-every-rank")),
     warns("script_saves_on_every_rank", "line 21: every rank runs save_pretrained()", "is_main_process=",
@@ -68,7 +91,8 @@ CASES = (
     well("script_saves_on_every_rank", "1 save call, each guarded", script=read(HOOK)),
     well("script_saves_on_every_rank", "no visible training and saving", script=read(HEAD)),
     skips("script_saves_on_every_rank", "every rank must save", script=read(SHARDED)),
-    skips("script_saves_on_every_rank", "not known", script=read("import torch\n")),
+    skips("script_saves_on_every_rank", "not known", script=read("import engine\nengine.train()\n")),
+    skips("script_saves_on_every_rank", "nothing in this script trains", script=read("import torch\n")),
     informs("script_writes_on_every_rank", "line 20: every rank opens the same file", "dist.get_rank() == 0",
         script=bad("saving-results-written-by-every-rank")),
     well("script_writes_on_every_rank", "1 file", script=good("saving-results-written-by-every-rank")),

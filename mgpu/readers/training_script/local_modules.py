@@ -34,7 +34,7 @@ _RELEVANT_IN_MODEL = re.compile(
 )
 
 
-def _project_folder(folder: str) -> str:
+def project_folder(folder: str) -> str:
     """Return the top folder of the project that contains a folder; the folder itself if nothing marks one."""
     top = package = folder
     while os.path.isfile(os.path.join(package, "__init__.py")) and os.path.dirname(package) != package:
@@ -68,7 +68,7 @@ class LocalModules:
         """Find the folders to search in."""
         self.script = os.path.realpath(script)
         self.folder = os.path.realpath(script.parent)
-        self.top = _project_folder(self.folder)
+        self.top = project_folder(self.folder)
         self.roots = [self.folder]
         while self.roots[-1] != self.top:
             self.roots.append(os.path.dirname(self.roots[-1]))
@@ -98,12 +98,14 @@ class LocalModules:
         """Return the names of a module; None if it is not one of the project, or was not read."""
         if module in self._by_name:
             return self._by_name[module]
-        self._by_name[module] = None
         parts = module.split(".")
+        if self.follow and all(part.isidentifier() for part in parts) and len(parts) > 1:
+            self.find(walk, ".".join(parts[:-1]))  # the package's __init__.py comes first, and may import the module
+            if module in self._by_name:
+                return self._by_name[module]
+        self._by_name[module] = None
         if not self.follow or not all(part.isidentifier() for part in parts):
             return None
-        if len(parts) > 1:
-            self.find(walk, ".".join(parts[:-1]))  # the package's __init__.py comes first
         for root in self.roots:
             if root != self.folder and (parts[0] in FRAMEWORKS or parts[0] in sys.stdlib_module_names):
                 break

@@ -12,6 +12,7 @@ from typing import Any
 from mgpu.errors import reason
 from mgpu.probes.libraries import find_shadowed
 from mgpu.readers.training_script import python_source
+from mgpu.readers.training_script.framework import INIT, Hidden, framework
 from mgpu.readers.training_script.known_libraries import is_harmless
 from mgpu.readers.training_script.local_modules import (
     MOST_BYTES,
@@ -23,29 +24,10 @@ from mgpu.readers.training_script.scopes import Scope, Source
 from mgpu.readers.training_script.walk import Walk
 from mgpu.secret_names import is_secret_name
 from mgpu.secrets_masking import masked, masked_argv
-from mgpu.snapshot import Framework, InScript, Script, ScriptCall, ScriptSet
+from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
 
 __all__ = ["MOST_BYTES", "MOST_BYTES_AT_LAUNCH", "read"]
 
-_TRAINERS = re.compile(r"(?:transformers|trl|sentence_transformers|setfit|optimum|unsloth)\.(?:[\w.]+\.)?\w*Trainer$")
-_LIGHTNING = re.compile(r"lightning\.(?:[\w.]+\.)?(?:Trainer|LightningCLI|Fabric)$|lightning\.fabric\.Fabric$")
-_BY_HAND = re.compile(
-    r"torch\.distributed\.(?:init_process_group|device_mesh\.init_device_mesh|init_device_mesh"
-    r"|fsdp\.(?:FullyShardedDataParallel|fully_shard)|_composable\.fsdp\.fully_shard)$"
-    r"|torch\.nn\.parallel\.DistributedDataParallel$"
-)
-_INIT = ("torch.distributed.init_process_group",)
-_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
-# Calls that may start the process group, also in a library that was not read.
-_STARTS_GROUP = re.compile(
-    r"init_process|init_device|init_dist|dist_init|init_parallel|initialize|ddp|distributed(?!dataparallel|sampler)"
-    r"|launch|spawn|setup|rendezvous",
-    re.IGNORECASE,
-)
-_ACCELERATE = re.compile(r"accelerate\.(?:Accelerator|PartialState|AcceleratorState)$")
-_DEEPSPEED = re.compile(r"deepspeed\.(?:initialize|init_distributed)$")
-# An object of a library that the file receives as an argument, without importing the library.
-_LIBRARY_BACKWARD = re.compile(r"(?:.*[._])?(?:accelerator|fabric|engine)\.backward$", re.IGNORECASE)
 # Calls that start the ranks of a run.
 _SPAWNS = re.compile(
     r"torch\.multiprocessing\.(?:spawn|start_processes)|accelerate\.(?:notebook_launcher|debug_launcher)"
@@ -77,8 +59,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
     Python, `error` has the reason. Raises MgpuError for a file that does not exist or cannot be read.
     """
     shown, given = str(path), tuple(masked_argv(arguments))
-    raw = python_source.read_python(path)
-    if isinstance(raw, str):
+    if isinstance(raw := python_source.read_python(path), str):
         return Script(shown, given, error=raw)
     modules = LocalModules(path, follow, most_bytes)
     package = modules.package()
@@ -91,22 +72,25 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
     if facts is None:
         return Script(shown, given, error="its statements are nested too deeply to be read")
     unread = tuple(sorted({module.partition(".")[0] for module in walk.elsewhere if not is_harmless(module)}))
-    cut = facts["cut"] or bool(modules.skipped)
     calls: tuple[ScriptCall, ...] = facts["calls"]
+    by_name = tuple(_position(call) for call in calls if call.reached and _BY_NAME.fullmatch(call.name))
+    hidden = Hidden(unread, len(modules.skipped), bool(by_name), facts["cut"] or not follow)
+    speaks, unclear = framework(walk, calls, hidden)
     return Script(
         shown,
         given,
         module=f"{package}.{path.stem}" if package else "",
         python=python_source.PYTHON,
         lines=len(source.lines) - (not source.lines[-1]),
-        speaks=_speaks(walk, calls, bool(unread) or cut or not follow),
+        speaks=speaks,
+        unclear=unclear,
         unread=unread,
         files=tuple(modules.files),
         skipped=modules.skipped,
-        by_name=tuple(_position(call) for call in calls if call.reached and _BY_NAME.fullmatch(call.name)),
+        by_name=by_name,
         shadowed=find_shadowed(modules.folder),
         spawns=tuple(call for call in calls if _certainly_spawns(call, facts["sets"], calls)),
-        **{**facts, "cut": cut},
+        **{**facts, "cut": facts["cut"] or bool(modules.skipped)},
     )
 
 
@@ -145,7 +129,7 @@ def _certainly_spawns(call: ScriptCall, sets: Sequence[ScriptSet], calls: Sequen
     if not call.reached or call.guards or call.conditions:
         return False
     if _PROCESS.fullmatch(call.name):  # in a loop; each joins a group with a rank that the script gives it
-        ranks = [one.keywords.get("rank", "") for one in calls if one.name in _INIT]
+        ranks = [one.keywords.get("rank", "") for one in calls if one.name in INIT]
         return bool(call.loops) and any(rank and "environ" not in rank and "getenv" not in rank for rank in ranks)
     if not _RUNS_COMMAND.fullmatch(call.name) or not call.written:
         return bool(_SPAWNS.fullmatch(call.name))
@@ -160,58 +144,3 @@ def _mask_value(name: str, text: str) -> str:
     if quoted and name and is_secret_name(name):
         return "'***'"
     return masked(text) if len(text) >= 16 and ("'" in text or '"' in text or "://" in text) else text
-
-
-def _with_bases(walk: Walk, calls: Sequence[ScriptCall]) -> set[str]:
-    """Return the names of the calls, and the base classes of the script's classes among them."""
-    names = {call.name for call in calls}
-    for name in list(names):
-        seen: set[str] = set()
-        while name in walk.bases and name not in seen:
-            seen.add(name)
-            name = next(iter(walk.bases[name]), "")
-            names.add(name)
-    return names
-
-
-def _library(names: set[str]) -> Framework | None:
-    """Return the library that distributes the training of a script with these calls."""
-    kinds: tuple[tuple[Framework, re.Pattern[str]], ...] = (
-        ("accelerate", _ACCELERATE),
-        ("trainer", _TRAINERS),
-        ("lightning", _LIGHTNING),
-        ("deepspeed", _DEEPSPEED),
-        ("ddp", _BY_HAND),
-    )
-    return next((kind for kind, pattern in kinds if any(pattern.match(name) for name in names)), None)
-
-
-def _wraps_only_if_distributed(calls: Sequence[ScriptCall]) -> bool:
-    """Whether the model is wrapped only `if world_size > 1`, and nothing visible makes it so: no group is started."""
-    wrappers = [call for call in calls if call.reached and call.name == _WRAPPER]
-    return (
-        bool(wrappers)
-        and all("distributed" in call.guards for call in wrappers)
-        and not any(_STARTS_GROUP.search(call.name.rpartition(".")[2]) for call in calls)
-    )
-
-
-def _speaks(walk: Walk, calls: Sequence[ScriptCall], uncertain: bool) -> Framework | None:
-    """Return the library that distributes the training; "nothing" if certainly none, None if not known."""
-    every = _with_bases(walk, calls)
-    used = _with_bases(walk, [call for call in calls if call.reached])
-    if any(call.name in _INIT and call.arguments[:1] == ("'fake'",) for call in calls):
-        return None  # one process that simulates several
-    if any(call.name == "ray.init" for call in calls):
-        return None  # the ranks are Ray's actors, not copies of this script
-    if (found := _library(used)) == "ddp" and _wraps_only_if_distributed(calls):
-        return None
-    if found:
-        return found
-    trains = any(name.endswith(".backward") for name in used) and any(name.endswith(".step") for name in used)
-    if not trains:  # its functions are for other scripts, or are called in a way that is not visible
-        return _library({call.name for call in calls if not call.file})
-    distributed = any(
-        re.match(r"torch\.distributed|accelerate\b|deepspeed|lightning|xm\.", name) for name in walk.imports
-    ) or any(_LIBRARY_BACKWARD.match(name) for name in every)
-    return "nothing" if not uncertain and not distributed else None

@@ -16,7 +16,9 @@ from mgpu.readers.training_script.branches import constant_flags, fixed_value, l
 from mgpu.readers.training_script.names import MOST, Frame, bind_arguments
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, merge_guards
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot
+from mgpu.readers.training_script.targets import names_in, value_pairs
 
+STOPPED = "except StopIteration"  # the context of what is done when an iterator has ended
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
 # fmt: off
 # Decorators that run a function only on some ranks.
@@ -25,6 +27,7 @@ _DECORATORS: dict[str, Guards] = {
     "on_local_main_process": ("local_main",), "on_last_process": ("some",), "on_process": ("some",),
 }
 # fmt: on
+_RANKS = frozenset({"main", "local_main", "not_main"})
 _ASKS_KIND = re.compile(r"(?:isinstance|hasattr)\(")
 # Decorators that do not register a function with a library that could call it.
 _INERT = re.compile(
@@ -56,6 +59,7 @@ class Walk:
         self.maybe: dict[str, list[Spot]] = {}  # by name: calls of a method of an unknown object
         self.classes: dict[str, Spot] = {}
         self.registered: set[str] = set()  # classes with a decorator, which may register them
+        self.decorated: list[tuple[str, int]] = []  # decorators and the numbers of their functions
         self.imports: set[str] = set()
         self.elsewhere: set[str] = set()  # modules that are not in the script's folder
         self.calls: list[tuple[Spot, dict[str, Any]]] = []
@@ -134,7 +138,7 @@ class Walk:
         inner = self._loop(
             node, frame, around, self.mask("", frame.source.words(node.iter)), frame.resolve(node.iter) or "", target
         )
-        for name in _names_in(node.target):
+        for name in names_in(node.target):
             frame.forget(name, unique=frame.is_unique_part(node.iter))
         self._body(node.body, frame, inner)
         self._body(node.orelse, frame, around)
@@ -164,7 +168,10 @@ class Walk:
     def _try(self, node: ast.Try, frame: Frame, around: Around) -> None:
         caught = (*around[:3], (*around[3], "try")) if any(map(swallows, node.handlers)) else around
         self._body(node.body, frame, caught)
-        for body in (*(handler.body for handler in node.handlers), node.orelse, node.finalbody):
+        for handler in node.handlers:
+            ended = handler.type is not None and "StopIteration" in ast.unparse(handler.type)
+            self._body(handler.body, frame, (*around[:3], (*around[3], STOPPED)) if ended else around)
+        for body in (node.orelse, node.finalbody):
             self._body(body, frame, around)
 
     def _match(self, node: ast.Match, frame: Frame, around: Around) -> None:
@@ -188,6 +195,9 @@ class Walk:
             name, node, frame.scope, frame.source, len(self.functions), frame.owner, merge_guards(around[0], guards)
         )
         function.decorated, function.spot = decorated, frame.spot(node, OUTSIDE)
+        self.decorated += [
+            ((frame.resolve(one) or "").removesuffix("()"), function.number) for one in node.decorator_list
+        ]
         self.functions.append(function)
         self.by_name[known] = function
         if not frame.owner:
@@ -250,7 +260,7 @@ class Walk:
         return found
 
     def _assign(self, node: ast.Assign, frame: Frame, around: Around) -> None:
-        for value, targets in _pairs(node):
+        for value, targets in value_pairs(node):
             frame.look(value, around, targets)
         for target in node.targets:
             self._set(target, node.value, frame, around)
@@ -285,8 +295,8 @@ class Walk:
     def _expression(self, node: ast.Expr, frame: Frame, around: Around) -> None:
         frame.look(node.value, around)
 
-    def _jump(self, node: ast.Break | ast.Continue, frame: Frame, around: Around) -> None:
-        if around[2] and len(self.jumps) < MOST:
+    def _jump(self, node: ast.Break | ast.Continue | ast.Return, frame: Frame, around: Around) -> None:
+        if (around[2] or (isinstance(node, ast.Return) and _RANKS.intersection(around[0]))) and len(self.jumps) < MOST:
             self.jumps.append((frame.spot(node, around), {"kind": type(node).__name__.lower()}))
 
     def _raise(self, node: ast.Raise, frame: Frame, around: Around) -> None:
@@ -295,7 +305,7 @@ class Walk:
             frame.look(node.exc, around)
 
     def _return(self, node: ast.Return, frame: Frame, around: Around) -> None:
-        self._jump(node, frame, around)  # type: ignore[arg-type]
+        self._jump(node, frame, around)
         if node.value is None:
             return
         frame.look(node.value, around)
@@ -364,20 +374,6 @@ class Walk:
                 return found
             owner = next((base for base in self.bases[owner] if base in self.bases), "")
         return None
-
-
-def _pairs(node: ast.Assign) -> list[tuple[ast.expr, list[ast.expr]]]:
-    """Return the values of an assignment with the targets of each: `a, b = f(), g()` has two."""
-    first, value = node.targets[0], node.value
-    if len(node.targets) == 1 and isinstance(first, ast.Tuple) and isinstance(value, ast.Tuple):
-        starred = any(isinstance(one, ast.Starred) for one in (*first.elts, *value.elts))
-        if not starred and len(first.elts) == len(value.elts):
-            return [(part, [target]) for target, part in zip(first.elts, value.elts, strict=True)]
-    return [(value, node.targets)]
-
-
-def _names_in(target: ast.expr) -> list[str]:
-    return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
 
 
 # fmt: off

@@ -1,0 +1,20 @@
+"""Which names does an assignment or a loop bind, and to which values?"""
+
+from __future__ import annotations
+
+import ast
+
+
+def value_pairs(node: ast.Assign) -> list[tuple[ast.expr, list[ast.expr]]]:
+    """Return the values of an assignment with the targets of each: `a, b = f(), g()` has two."""
+    first, value = node.targets[0], node.value
+    if len(node.targets) == 1 and isinstance(first, ast.Tuple) and isinstance(value, ast.Tuple):
+        starred = any(isinstance(one, ast.Starred) for one in (*first.elts, *value.elts))
+        if not starred and len(first.elts) == len(value.elts):
+            return [(part, [target]) for target, part in zip(first.elts, value.elts, strict=True)]
+    return [(value, node.targets)]
+
+
+def names_in(target: ast.expr) -> list[str]:
+    """Return the names in a target."""
+    return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
