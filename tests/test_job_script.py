@@ -199,6 +199,10 @@ def started(folder: Path, text: str, **files: str) -> JobScript:
         ('bash "$(dirname "$0")/train.sh" --a 1', ("bash",)),
         ('D=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\nbash $D/train.sh --a 1', ("bash",)),
         ("bash $SLURM_SUBMIT_DIR/train.sh --a 1", ("bash",)),
+        ("bash ${SLURM_SUBMIT_DIR:?submit it from the project}/train.sh --a 1", ("bash",)),
+        ('R="${ROOT:-${SLURM_SUBMIT_DIR:?submit it from the project}}"\ncd "$R"\nbash train.sh --a 1', ("bash",)),
+        ("R=${ROOT:-${BASE:-${PWD}}}\nbash $R/train.sh --a 1", ("bash",)),
+        ("bash ${RUN:-train.sh} --a 1", ("bash",)),
         ("cd $WORK/project\nsrun bash train.sh --a 1", ("srun", "bash")),
         ("cd /no/such/folder\nsrun bash train.sh --a 1", ("srun", "bash")),
         ("run() { bash train.sh $1 1; }\nrun --a", ("bash",)),
@@ -212,6 +216,20 @@ def test_a_started_file_is_read(text: str, through: tuple[str, ...], tmp_path: P
     assert command.through == through
     assert script.place(command.line) == (script.files[0].path, 2)
     assert command.words[7:9] == ("--a", "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "shown"),
+    [
+        ("srun bash ${ROOT:-${PWD:?start it from the project}}/no/run.sh", "no such file", "$ROOT/no/run.sh"),
+        ("srun bash ${RUN:-$KIND.sh}", "its name is known only in the job", "$RUN"),
+        ("srun bash $(pick --model ${MODEL:-small})/run.sh", "no such file", "$(...)/run.sh"),
+        ("srun bash " + "runs/" * 30 + "of_two.sh", "no such file", f"...{'/runs' * 9}/of_two.sh"),
+    ],
+)  # fmt: skip
+def test_an_unread_file_is_named_without_raw_shell(text: str, why: str, shown: str, tmp_path: Path) -> None:
+    (one,) = [o.problem for o in findings(started(tmp_path, text)) if o.check.id == "job_file_not_examined"]
+    assert one is not None and f"{shown} was not examined: {why}" in one.title
 
 
 def test_a_finding_names_the_file_and_its_line(tmp_path: Path) -> None:

@@ -780,6 +780,22 @@ CASES = (
     ),
     well("job_output_folder_missing", "folder exists", job_script=job_script(folders=(JobFolder(3, "logs", True),))),
     well("job_secret_in_script", "no secret", job_script=job("export HF_TOKEN=<your token>", "export HF_TOKEN=$TOKEN")),
+    well(
+        "job_secret_in_script",
+        "no secret",
+        job_script=job(
+            "apptainer exec --nv --pwd /workspace/net img.sif python a.py", "python a.py --token ~/.hf/token"
+        ),
+    ),
+    well(
+        "job_secret_in_script",
+        "no secret",
+        job_script=job(
+            'put() { local key="$1"; echo "$key=$2"; }', 'put "HF_DATASETS_CACHE" /data', "key=learning_rate"
+        ),
+    ),
+    warns("job_secret_in_script", "line 5: --pwd is", "chmod", job_script=job("python a.py --pwd Sommer2024/x+")),
+    warns("job_secret_in_script", "line 5: key is", "chmod", job_script=job("key=9f8e7d6c5b4a39281706f5e4")),
     well("job_slow_setting_left", "no fast path", job_script=job("export NCCL_IB_DISABLE=0")),
 )
 

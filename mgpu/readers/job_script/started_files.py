@@ -28,8 +28,10 @@ _PRIVATE = re.compile("[\U000f0000-\U000ffffd]")
 # The start of a path: the folder of the file itself, the one where the job was submitted, or an unknown one.
 _OWN_FOLDER = re.compile(r"\$\((?:[^()]|\([^()]*\))*(?:\bdirname\b|\$\{?BASH_SOURCE)(?:[^()]|\([^()]*\))*\)(?=/|$)")
 _OWN_NAME = re.compile(r"\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}(?=/|$)")
-_SUBMITTED = re.compile(r"(?:\$\{?(?:SLURM_SUBMIT_DIR|PWD)(?::-[^{}]*)?\}?|\$\(pwd\))(?=/|$)")
-_UNKNOWN = re.compile(r"(?:\$\{?\w+(?::?[-=?][^{}]*)?\}?|\$\((?:[^()]|\([^()]*\))*\)|~\w*)/")
+_SUBMITTED = re.compile(r"(?:\$(?:SLURM_SUBMIT_DIR|PWD)|\$\(pwd\))(?=/|$)")
+_UNKNOWN = re.compile(r"(?:\$\w+|\$\((?:[^()]|\([^()]*\))*\)|~\w*)/")
+_BRACED = re.compile(r"\$\{(\w+)(?::?([-=?])|\})")  # and the character that makes what follows its default
+_SUBMIT_FOLDERS = ("SLURM_SUBMIT_DIR", "PWD")
 _OF_HOME = re.compile(r"\$\{?HOME\b|~")
 _OF_SYSTEM = ("/etc/", "/usr/", "/opt/", "/lib", "/bin/", "/var/", "/proc/", "/dev/", "/sys/")
 # What a Python script does: it joins a process group, starts ranks itself, or always uses the first GPU it sees.
@@ -59,7 +61,9 @@ class StartedFiles:
         """
         path = self._find(written, folder, beside)
         if path is None:
-            return NAME_UNKNOWN if "$" in Path(written).name else MISSING
+            variable = _braced(written)
+            name = Path(written).name if variable is None else variable[2] or "$"
+            return NAME_UNKNOWN if "$" in name else MISSING
         if path in self.texts:
             return path, self.texts[path]
         if len(self.files) >= _MOST_FILES:
@@ -114,7 +118,11 @@ class StartedFiles:
                 return  # ~/.bashrc of this machine is not that of the job's nodes
             yield Path(os.path.expanduser(_OF_HOME.sub("~", written, count=1).replace("{", "").replace("}", "")))
             return
-        if here := _SUBMITTED.match(written):
+        if (variable := _braced(written)) is not None:
+            name, default, written = variable
+            if default and name not in _SUBMIT_FOLDERS:
+                yield from self._candidates(f"{default}/{written}", folder, beside)
+        elif here := _SUBMITTED.match(written):
             written = written[here.end() :].lstrip("/")
         elif os.path.isabs(written):
             yield from self._absolute(written)
@@ -140,6 +148,24 @@ class StartedFiles:
         if "/" in os.path.normpath(written):
             for above in list(self._script.absolute().parent.parents)[:_ABOVE]:
                 yield above / written
+
+
+def _braced(written: str) -> tuple[str, str, str] | None:
+    """Return the variable that a path starts with, its default, and the rest of the path: ${DATA:-${PWD}/data}/x.
+
+    The default may have variables with defaults. None if the path does not start with ${NAME}.
+    """
+    found = _BRACED.match(written)
+    if found is None:
+        return None
+    end, depth = found.end(), int(found[2] is not None)
+    while depth and end < len(written):
+        depth += (written[end] == "{") - (written[end] == "}")
+        end += 1
+    rest = written[end:]
+    if depth or rest[:1] not in ("", "/"):
+        return None
+    return found[1], written[found.end() : end - 1] if found[2] in ("-", "=") else "", rest.lstrip("/")
 
 
 def _python_uses(path: Path) -> tuple[str, ...] | None:

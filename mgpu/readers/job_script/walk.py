@@ -10,12 +10,12 @@ from pathlib import Path
 from mgpu.known_launchers import Launcher
 from mgpu.readers.job_script import programs, started_files
 from mgpu.readers.job_script.expansion import HOLE, LONGEST_SHOWN, LONGEST_VALUE, Env, Expander, How, Value, join
-from mgpu.readers.job_script.secret_options import is_placeholder, secret_options
+from mgpu.readers.job_script.secret_options import may_be_secret, secret_options
 from mgpu.readers.job_script.shell import Assign, Block, Node, Reader, Simple
 from mgpu.readers.job_script.shell_words import Part, Text, TooMuch, Word
 from mgpu.readers.job_script.started_files import StartedFiles
 from mgpu.secret_names import is_secret_name
-from mgpu.secrets_masking import MASK, masked, masked_argv
+from mgpu.secrets_masking import MASK, is_secret_word, masked, masked_argv
 from mgpu.snapshot import JobCommand, JobSet, JobText, JobTrap
 
 _MOST_COMMANDS = 2_000
@@ -189,7 +189,7 @@ class Walk(Expander):
 
     def _record_assignment(self, assign: Assign, flat: Text, env: Env, how: How, *, exported: bool) -> None:
         secret = is_secret_name(assign.name)
-        if secret and flat.s and not HOLE.search(flat.s) and not is_placeholder(flat.s):
+        if is_secret_word(assign.name, flat.s) and not HOLE.search(flat.s) and may_be_secret(flat.s):
             self.texts.append(JobText(assign.line, "secret", assign.name))
         shown = MASK if secret and flat.s and not HOLE.search(flat.s) else masked(self._fill_holes(flat))
         raw = f"{assign.name}={MASK}" if secret else masked(assign.raw[:LONGEST_SHOWN])
