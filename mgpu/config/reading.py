@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import file_reading
+from mgpu.config import deepspeed_json
 from mgpu.config.parsing import parse, unreadable
 from mgpu.errors import USAGE, MgpuError, reason
 from mgpu.job_formats import FORMATS, TITLES
@@ -89,8 +90,13 @@ def seal(values: Mapping[str, Any], flags: tuple[str, ...] = ()) -> str:
 
 
 def read(path: Path) -> Config:
-    """Return a file as Config, without the loader's verdict. Raises MgpuError if it cannot be read."""
-    return parse_config(contents(path), str(path))
+    """Return a file as Config, without the loader's verdict. Raises MgpuError if it cannot be read.
+
+    Also for a DeepSpeed file, which is not an accelerate config.
+    """
+    raw = contents(path)
+    deepspeed_json.refuse(raw, path)
+    return parse_config(raw, str(path))
 
 
 def contents(path: Path) -> bytes:

@@ -94,7 +94,8 @@ def _starts(job: JobScript) -> str:
 
 def _extent(job: JobScript) -> str:
     """How much of the script was read."""
-    read = f"; read with it: {_listed([one.path for one in job.files])}" if job.files else ""
+    named = dict.fromkeys([*(one.path for one in job.files), *(one.path for one in job.deepspeed if one.path)])
+    read = f"; read with it: {_listed([*named])}" if named else ""
     read += f"; not read: {_listed([shell_path(one.path) for one in job.unread])}" if job.unread else ""
     if job.cut and job.shebang and not job.commands and not job.sets:
         return f"{job.lines:,} lines. Only the #SBATCH lines were read: mgpu cannot parse {job.shebang}."

@@ -77,6 +77,21 @@ class DeepSpeedFile:
 
 
 @dataclass(frozen=True)
+class DeepSpeedJson:
+    """A DeepSpeed file itself: one given to `configure --validate`, or named by a command of a job script."""
+
+    path: Identity[Label]
+    values: SecretsByKey[Mapping[str, Labels]] = field(default_factory=dict)  # as DeepSpeed itself reads the file
+    marks: Moment[Mapping[Label, Mark]] = field(default_factory=dict)  # dotted key -> position of the key
+    fault: Same[Label | None] = None  # why no program can read it, and where
+    fault_at: Moment[Mark | None] = None
+    strict_fault: Same[Label | None] = None  # why it is not strict JSON, which accelerate and Trainer need, and where
+    strict_at: Moment[Mark | None] = None
+    twice: Same[tuple[Label, ...]] = ()  # keys that are in it twice
+    by_deepspeed: Same[bool] = False  # a command shows that only DeepSpeed itself reads it
+
+
+@dataclass(frozen=True)
 class Model:
     """The model trained with a config, read from the comment that mgpu writes."""
 

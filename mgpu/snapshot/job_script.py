@@ -125,6 +125,16 @@ class JobFile:
 
 
 @dataclass(frozen=True)
+class JobDeepSpeed:
+    """A DeepSpeed file (ds_config.json) that a command of a job script names."""
+
+    line: int
+    written: Text  # in the command
+    path: Text | None  # where it is on this machine; None: not found
+    by_deepspeed: bool  # --deepspeed_config: DeepSpeed itself reads it, else Trainer or accelerate
+
+
+@dataclass(frozen=True)
 class JobUnread:
     """A file that a job script starts or sources, but that was not read."""
 
@@ -159,6 +169,7 @@ class JobScript:
     unread: tuple[JobUnread, ...] = ()
     stops_at_errors: bool = False  # set -e
     folders: tuple[JobFolder, ...] = ()
+    deepspeed: tuple[JobDeepSpeed, ...] = ()
     config: Text | None = None  # the accelerate config passed to its launcher, as written
     cut: bool = False  # truncated: the script contains more than is listed here
 

@@ -64,8 +64,7 @@ def read(path: Path) -> JobScript:
         return JobScript(str(path), error=raw)
     text = decoded(raw)
     windows = next((n for n, line in enumerate(text.split("\n"), 1) if line.endswith("\r")), None)
-    text = text.replace("\r\n", "\n")
-    lines = text.split("\n")
+    lines = (text := text.replace("\r\n", "\n")).split("\n")
     shebang = lines[0].rstrip() if lines[0].startswith("#!") else None
     asked, texts = directives.read(lines)
     shell = shell_of(shebang) if shebang else "bash"
@@ -94,6 +93,7 @@ def read(path: Path) -> JobScript:
         unread=tuple(walk.started.unread),
         stops_at_errors=walk.stops_at_errors or bool(shebang and re.search(r"\s-\w*e", shebang)),
         folders=tuple(_folders(asked, path)),
+        deepspeed=tuple(walk.deepspeed),
         config=_config(walk.commands),
         cut=walk.cut or shell not in SHELLS,
     )

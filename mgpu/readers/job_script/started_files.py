@@ -59,7 +59,7 @@ class StartedFiles:
 
         `folder` is the one the job is in, "" where it starts; `beside`, the folder of the file that names this one.
         """
-        path = self._find(written, folder, beside)
+        path = self.find(written, folder, beside)
         if path is None:
             variable = _braced(written)
             name = Path(written).name if variable is None else variable[2] or "$"
@@ -95,14 +95,14 @@ class StartedFiles:
 
     def python_uses(self, written: str, folder: str, beside: Path, *, module: bool) -> tuple[str, ...] | None:
         """Return what a Python script (or module) uses, such as "process group"; None if it was not read."""
-        path = self._find(f"{written.replace('.', '/')}.py" if module else written, folder, beside)
+        path = self.find(f"{written.replace('.', '/')}.py" if module else written, folder, beside)
         if path is None:
             return None
         if path not in self._uses:
             self._uses[path] = _python_uses(path)
         return self._uses[path]
 
-    def _find(self, written: str, folder: str, beside: Path) -> Path | None:
+    def find(self, written: str, folder: str, beside: Path) -> Path | None:
         """Return the file that a path in the script names, or None."""
         for candidate in self._candidates(written, folder, beside):
             if not re.search(r"[$`*?\n]", str(candidate)) and os.path.isfile(candidate):
