@@ -110,6 +110,7 @@ class JobFolder:
     line: int
     path: Text
     exists: bool | None  # None: depends on the job
+    made: Label = ""  # if it is not here: why it may be where the job is submitted: "git ignores it"
 
 
 @dataclass(frozen=True)
