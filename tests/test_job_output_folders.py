@@ -54,7 +54,8 @@ def test_the_gitignore_beside_the_script_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("setup.sh", "mkdir -p logs"), ("scripts/setup.sh", 'mkdir -p "$ROOT/logs"'), ("Makefile", "\t@mkdir -p logs runs"),
+        ("setup.sh", "mkdir -p logs"), ("scripts/setup.sh", 'mkdir -p "$ROOT/logs"'),
+        ("Makefile", "\t@mkdir -p logs runs"),
         ("submit.sh", "mkdir -p ./logs/$1 && sbatch slurm/job.sbatch"), ("a.sh", "mkdir -p {data,logs}"),
     ],
 )  # fmt: skip

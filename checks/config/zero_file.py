@@ -82,6 +82,16 @@ def _has_same_setting(config: Config, at: str, value: Any) -> bool:
     return value is not None and str(setting(file.values, IN_FILE[at.rpartition(".")[2]])).lower() == str(value).lower()
 
 
+def _missing(config: Config) -> DeepSpeedFile | Skip | Ok:
+    """The DeepSpeed file that does not exist here, or the answer without one."""
+    file = config.deepspeed_file
+    if file is None or _FILE not in deepspeed_settings(config):
+        return Skip(_NO_FILE)
+    if file.exists or "{" in file.path:  # the text may be the JSON itself
+        return Ok(f"{file.path} exists")
+    return file
+
+
 @check(Severity.WARNING, source=PLUGINS, given=skip_without_deepspeed)
 def config_deepspeed_file_missing(config: Config) -> Answer:
     """The DeepSpeed file that the config names does not exist.
@@ -92,11 +102,11 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
     Fix: Start the launch from the right folder, or correct the path.
     More: Or write an absolute path.
     """
-    file = config.deepspeed_file
-    if file is None or _FILE not in deepspeed_settings(config):
-        return Skip(_NO_FILE)
-    if file.exists or "{" in file.path:  # the text may be the JSON itself
-        return Ok(f"{file.path} exists")
+    file = _missing(config)
+    if not isinstance(file, DeepSpeedFile):
+        return file
+    if file.elsewhere:
+        return Skip(f"{file.path} is a path of another machine")
     at = entries(config, DEEPSPEED)[_FILE]
     if home := re.match(r"(~[\w.-]*)/(.+)", file.path, re.DOTALL):
         return Problem(
@@ -106,8 +116,35 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
             {_FILE: file.path},
             place=place_of(config, at),
         )
+    if file.path.startswith("/"):
+        cause, fix = "Without the file, every worker stops.", Fix(f"Correct the path{_instead(file)}.")
+        return Problem(f"{file.path} does not exist", cause, fix, {_FILE: file.path}, place=place_of(config, at))
     return Problem(
         f"{file.path} does not exist in the current folder", evidence={_FILE: file.path}, place=place_of(config, at)
+    )
+
+
+def _instead(file: DeepSpeedFile) -> str:
+    return f": there is {file.similar}" if file.similar else ""
+
+
+@check(Severity.INFO, source=PLUGINS, given=skip_without_deepspeed)
+def config_deepspeed_file_elsewhere(config: Config) -> Answer:
+    """The DeepSpeed file that the config names is a path of another machine.
+
+    Why: It was not examined. If the file does not exist where the launch runs, every worker stops.
+
+    Fix: Check it there, or write a path relative to the folder where the launch is started.
+    """
+    file = _missing(config)
+    if not isinstance(file, DeepSpeedFile):
+        return file
+    if not file.elsewhere:
+        return Skip("it is not a path of another machine")
+    at = entries(config, DEEPSPEED)[_FILE]
+    similar = f", but {file.similar} is" if file.similar else ""
+    return Problem(
+        f"{file.path} is not on this machine{similar}", evidence={_FILE: file.path}, place=place_of(config, at)
     )
 
 

@@ -202,7 +202,8 @@ def _with_script(snapshot: Snapshot, path: Path) -> Snapshot:
     if snapshot.config is None and job.config and (named := job_script_read.named_config(job)):
         from mgpu.config import facts
 
-        snapshot = replace(snapshot, config=facts(named, ask_loader=False))
+        base = None if str(named) == job.config else path.parent  # it is relative to the script's folder
+        snapshot = replace(snapshot, config=facts(named, ask_loader=False, base=base))
     if snapshot.config is not None:
         from mgpu.doctor.job_config import completed
 

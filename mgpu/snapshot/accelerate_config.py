@@ -74,6 +74,8 @@ class DeepSpeedFile:
     exists: bool
     values: SecretsByKey[Mapping[str, Labels]] = field(default_factory=dict)
     fault: Same[Label | None] = None  # why it could not be read
+    elsewhere: Moment[bool] = False  # a path of another machine: not even its first folders exist here
+    similar: Moment[Label | None] = None  # a file here with the same name, if this one does not exist
 
 
 @dataclass(frozen=True)
