@@ -185,6 +185,7 @@ def _is_of_deepspeed(section: Section, dotted: str) -> bool:
 def _keys_of_deepspeed(config: Config, keys: Sequence[str]) -> Problem:
     """One problem for all keys that belong in DeepSpeed's own file."""
     names = [key.removeprefix(f"{DEEPSPEED.name}.") for key in keys]
+    names = names if len(names) < 7 else [*names[:5], f"{len(names) - 5} more"]
     lines = listed(place_of(config, key).line for key in keys)
     return Problem(
         f"{listed(names)} in {DEEPSPEED.name} are not applied: they belong in DeepSpeed's own JSON file",

@@ -65,7 +65,7 @@ class JobCommand:
     lines: tuple[int, ...] = ()  # line of each word
     statement: int = 1  # first line of the top-level statement that runs it: an if, a call
     code_lost: bool = False  # its output goes into a pipe without pipefail, so its exit code is lost
-    uses: tuple[Label, ...] | None = None  # if python: "process group", "first GPU", "srun"; None: not read
+    uses: tuple[Label, ...] | None = None  # if python: "process group", "srun", "Lightning" ...; None: not read
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mgpu import file_reading
 from mgpu.readers.job_script.programs import SHELLS, shell_of
+from mgpu.readers.job_script.python_uses import python_uses
 from mgpu.readers.job_script.shell_words import Text
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import JobFile, JobUnread
@@ -34,13 +35,6 @@ _BRACED = re.compile(r"\$\{(\w+)(?::?([-=?])|\})")  # and the character that mak
 _SUBMIT_FOLDERS = ("SLURM_SUBMIT_DIR", "PWD")
 _OF_HOME = re.compile(r"\$\{?HOME\b|~")
 _OF_SYSTEM = ("/etc/", "/usr/", "/opt/", "/lib", "/bin/", "/var/", "/proc/", "/dev/", "/sys/")
-# What a Python script does: it joins a process group, starts ranks itself, or always uses the first GPU it sees.
-_USES = (
-    ("process group", re.compile(r"\binit_process_group\(|\bAccelerator\(|\binit_distributed\(|\bhvd\.init\(")),
-    ("first GPU", re.compile(r"""["']cuda:0["']|device\(["']cuda["'],\s*0\)|device_ids=\[0\]|set_device\(0\)""")),
-    ("srun", re.compile(r"""["'\s(]srun\b|\bsubmitit\b|["'\s]sbatch\b|["'\s]mpirun\b""")),
-)
-_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 
 
 class StartedFiles:
@@ -99,7 +93,7 @@ class StartedFiles:
         if path is None:
             return None
         if path not in self._uses:
-            self._uses[path] = _python_uses(path)
+            self._uses[path] = python_uses(path)
         return self._uses[path]
 
     def find(self, written: str, folder: str, beside: Path) -> Path | None:
@@ -166,16 +160,6 @@ def _braced(written: str) -> tuple[str, str, str] | None:
     if depth or rest[:1] not in ("", "/"):
         return None
     return found[1], written[found.end() : end - 1] if found[2] in ("-", "=") else "", rest.lstrip("/")
-
-
-def _python_uses(path: Path) -> tuple[str, ...] | None:
-    """Return what a Python file uses; None if it cannot be read."""
-    try:
-        raw = file_reading.read(path, most=LARGEST_BYTES)
-    except OSError:
-        return None
-    text = _COMMENT.sub("", raw.decode("utf-8", "replace"))
-    return tuple(name for name, pattern in _USES if pattern.search(text))
 
 
 def decoded(raw: bytes) -> str:

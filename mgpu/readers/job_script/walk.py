@@ -252,6 +252,7 @@ class Walk(Expander):
         elif name == "eval":
             self._text(join(fields[1:]), dataclasses.replace(env, depth=env.depth + 1), how)
         elif name == "unset":
+            self._record(fields, env, how, node)
             for word in fields[1:]:
                 env.values.pop(word.s, None)
                 env.exported.discard(word.s)
