@@ -17,7 +17,7 @@ from mgpu.errors import MgpuError, reason
 from mgpu.known_launchers import KNOWN
 from mgpu.process import child_process
 from mgpu.readers.job_script import directives
-from mgpu.readers.job_script.output_folders import output_folders, start_folder
+from mgpu.readers.job_script.log_folders import output_folders, start_folder
 from mgpu.readers.job_script.programs import SHELLS, base, shell_of
 from mgpu.readers.job_script.shell_words import Text
 from mgpu.readers.job_script.started_files import LOOKS, decoded
