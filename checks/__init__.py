@@ -41,8 +41,8 @@ How to write a check:
 # fmt: off
 ORDER = (
     "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "processes", "visibility", "links", "pcie",
-    "pytorch", "libraries", "nccl", "environ", "packages", "config", "limits", "kernel", "kernel_log", "storage",
-    "container", "network", "infiniband", "slurm", "job", "script", "smoke", "rehearsal", "stamp", "fleet", "run",
-    "hang", "work", "log", "local_rules",
+    "pytorch", "libraries", "nccl", "environ", "packages", "config", "deepspeed_file", "limits", "kernel", "kernel_log",
+    "storage", "container", "network", "infiniband", "slurm", "job", "script", "smoke", "rehearsal", "stamp", "fleet",
+    "run", "hang", "work", "log", "local_rules",
 )
 # fmt: on

@@ -30,6 +30,7 @@ _STANDS_FOR = re.compile(
     r"\$\{?[A-Z_][A-Z0-9_]{0,100}\}?[,;)]*|<[^<>]{0,64}>[,;)]*|\[[A-Z_]{0,64}\][,;)]*|[\[{(|>~-]{1,3}|%\(?\w{0,64}\)?s"
     r"|\{\w{0,64}\}|\.\.\."
 )
+_FOLDER = re.compile(r"(?:~|\.{1,2})?(?:/[\w.@-]{1,32}){1,20}/?|/|\.{1,2}")
 _BEGINS_WITHOUT = re.compile(r"\\{0,4}['\"]?[=:]{0,2}(?:\*\*\*|\$\(|\$\{\{|(?:os\.|\w{1,40}\.)?(?:environ|getenv)\b)")
 
 # The words that every name of a secret contains, and what may follow them up to the value.
@@ -79,7 +80,7 @@ def masked_argv(argv: Sequence[str]) -> list[str]:
     secret = False
     for word in argv:
         if secret and not word.startswith("--"):
-            shown.append(MASK if word and not _harmless(word) else word)
+            shown.append(MASK if word and not _harmless(word) and not _is_folder(shown[-1], word) else word)
             secret = False
             continue
         shown.append(_masked_word(word))
@@ -92,17 +93,22 @@ def _masked_word(word: str) -> str:
     place = 0
     while found := _NAME.match(word, place):
         place = found.end()
-        if place < len(word) and _is_secret_word(found.group()[:-1], word[place:]):
+        if place < len(word) and is_secret_word(found.group()[:-1], word[place:]):
             return masked(word[:place]) + MASK
     return word[:place] + masked(word[place:]) if place else masked(word)
 
 
-def _is_secret_word(name: str, value: str) -> bool:
+def is_secret_word(name: str, value: str) -> bool:
     """Whether a word NAME=VALUE is a secret. `key=loss` is not: a bare `key` is judged by its value."""
     kind = kind_of_name(name[-LONGEST_NAME:])
-    if not kind or _harmless(value):
+    if not kind or _harmless(value) or _is_folder(name, value):
         return False
     return kind != "weak" or name.startswith("-") or _looks_secret(name, "=", value, quoted=False)
+
+
+def _is_folder(name: str, value: str) -> bool:
+    """Whether the value of --pwd is a folder, as for containers (apptainer exec --pwd /workspace), not a password."""
+    return name == "--pwd" and _FOLDER.fullmatch(value) is not None
 
 
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:
@@ -316,6 +322,8 @@ def _value(text: str, start: int, name: str, between: str, place: int, kind: Kin
         inner, end = place, _end_of_plain(text, start, place, between, kind, in_url=in_url)
     value = text[inner:end]
     if not value or (_NUMBER.fullmatch(value) and kind != "password") or _harmless(value.lstrip("=:"), kind):
+        return None
+    if _is_folder(name, value):
         return None
     sure = kind != "weak" or option or in_url or _looks_secret(name, between, value, quoted=quote is not None)
     prose = not option and quote is None and ":" in between

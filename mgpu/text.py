@@ -74,3 +74,33 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     by_word = {each.lstrip("-"): each for each in names}  # the dashes of two options make them no more alike
     near = difflib.get_close_matches(name.lstrip("-"), list(by_word), n=1, cutoff=0.5)
     return f" Did you mean {by_word[near[0]]}?" if near else ""
+
+
+_EXPANSION = re.compile(r"\$(?:\{(\w+)(?=[}:?=+-])|\()")
+
+
+def shell_path(path: str, longest: int = 60) -> str:
+    """Return a path of a shell script, shortened to be shown: its end, without the defaults of its variables.
+
+    ${ROOT:-${PWD:?no folder}}/train.sh becomes $ROOT/train.sh; a command becomes $(...).
+    """
+    shown, start = "", 0
+    for found in _EXPANSION.finditer(path):
+        if found.start() >= start:
+            name = found[1]
+            shown += path[start : found.start()] + (f"${name}" if name else "$(...)")
+            start = _end_of_brackets(path, found.end(), "{}" if name else "()")
+    shown = " ".join((shown + path[start:]).split())
+    if len(shown) <= longest:
+        return shown
+    end = shown[3 - longest :]
+    return f"...{end[end.find('/') :] if '/' in end[:-1] else end}"
+
+
+def _end_of_brackets(text: str, start: int, kind: str) -> int:
+    """Return the index after the bracket that closes one open before `start`."""
+    depth = 1
+    while depth and start < len(text):
+        depth += (text[start] == kind[0]) - (text[start] == kind[1])
+        start += 1
+    return start

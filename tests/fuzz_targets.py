@@ -25,7 +25,7 @@ from unittest import mock
 from mgpu import engine, file_reading, files, project_settings
 from mgpu import snapshot as snapshot_types
 from mgpu.cli import guide, known_values
-from mgpu.config import reading
+from mgpu.config import deepspeed_json, reading
 from mgpu.doctor import repair
 from mgpu.engine import plugins, selections
 from mgpu.errors import MgpuError
@@ -206,6 +206,14 @@ def deepspeed_of(path: Path) -> None:
     config = reading.parse_config(text.encode(), "a.yaml")
     no_crash(validate_run.judge(config, MACHINE))
     stamp.fingerprint(dataclasses.replace(MACHINE, config=config))
+
+
+def deepspeed_json_of(path: Path) -> None:
+    """A DeepSpeed file itself: as a job names it, and given to --validate."""
+    named = deepspeed_json.read(path)
+    given = deepspeed_json.recognized(path.read_bytes()[: deepspeed_json.LARGEST_BYTES], "a.json")
+    files_read = tuple(file for file in (named, given) if file)
+    no_crash(engine.judge(Snapshot(deepspeed_json=files_read or None), selections.DEEPSPEED_FILE))
 
 
 def existing_config(path: Path) -> None:
@@ -920,8 +928,10 @@ def job_of(path: Path) -> None:
     no_crash(engine.judge(snapshot, selections.DOCTOR))
     job_script_read.named_config(found)
     starts = path.with_name("starts.sh")
-    starts.write_text(f"#!/bin/bash\n#SBATCH -N 2\n. {path.name}\nsrun bash {path.name} 1\nsrun python a.py\n")
-    path.with_name("a.py").write_bytes(path.read_bytes())
+    head = "#!/bin/bash\n#SBATCH -N 2\n#SBATCH -o no/logs/a.out\n"
+    starts.write_text(f"{head}. {path.name}\nsrun bash {path.name} 1\nsrun python a.py\n")
+    for name in ("a.py", ".gitignore", "setup.sh"):
+        path.with_name(name).write_bytes(path.read_bytes())
     no_crash(engine.judge(Snapshot(job_script=job_script_read.read(starts)), selections.DOCTOR))
 
 
@@ -1024,6 +1034,11 @@ TARGETS: dict[str, Target] = {
         "ds.json", lambda: document({"zero_optimization": {"stage": 3}, "train_batch_size": "auto",
                                      "bf16": {"enabled": True}, "gradient_accumulation_steps": 4}),
         deepspeed_of, ("config.reading._deepspeed_file",),
+    ),
+    "deepspeed itself": Target(
+        "ds.json", lambda: [b'{\n "zero_optimization": {"stage": 3}, // all\n train_batch_size: auto\n a: [1, 2,]\n}\n',
+                            *document({"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}})],
+        deepspeed_json_of, ("config.deepspeed_json.read",),
     ),
     "config that exists": Target(
         "b.yaml", lambda: texts("templates/*.yaml"), existing_config,
@@ -1203,7 +1218,7 @@ TARGETS: dict[str, Target] = {
         "a.sbatch", lambda: [*texts("screens/job_*.sbatch"), *texts("bad_jobs/*.txt", 6000)], job_of,
         (
             "readers.job_script.read._bytes", "readers.job_script.started_files.shell_file",
-            "readers.job_script.started_files._python_uses", "slurm.prepare._of_script",
+            "readers.job_script.python_uses._text", "readers.job_script.log_folders._text", "slurm.prepare._of_script",
         ), share=0.1,
     ),
     "hostfile": Target(

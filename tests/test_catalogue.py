@@ -9,7 +9,7 @@ from tests.conftest import CHECKS, ROOT
 
 # Unless it is asked for them.
 NOT_THE_DOCTORS = {"config", "smoke", "rehearsal", "stamp", "script", "run", "hang", "work", "log", "job", "fleet"}
-NOT_THE_DOCTORS |= {"local_rules"}
+NOT_THE_DOCTORS |= {"local_rules", "deepspeed_file"}
 
 
 def test_the_page_is_fresh() -> None:

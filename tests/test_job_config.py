@@ -90,3 +90,25 @@ def test_the_same_fault_at_several_keys_is_one_finding(mgpu: Run, tmp_path: Path
     said = " ".join(mgpu("doctor", "--script", "job.sbatch", cwd=tmp_path).stdout.split())
     assert said.count("config_deepspeed_file_conflict FAIL") == 1
     assert "Also line 5: deepspeed_config.zero_stage: 2" in said or "Also line 6: deepspeed_config.gradient" in said
+
+
+def test_a_deepspeed_file_of_another_machine_is_a_hint_that_names_the_one_here(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/ds.json").write_text('{"zero_optimization": {"stage": 2}}')
+    name = "/no-such-cluster/home/me/project/conf/ds.json"
+    section = f"deepspeed_config:\n  deepspeed_config_file: {name}\n"
+    (tmp_path / "two.yaml").write_text(f"distributed_type: DEEPSPEED\nnum_processes: 8\n{section}")
+    (tmp_path / "job.sbatch").write_text(f"{HEAD}srun -K accelerate launch --config_file two.yaml train.py\n")
+    said = " ".join(mgpu("doctor", "--script", "job.sbatch", cwd=tmp_path).stdout.split())
+    assert f"{name} is not on this machine, but conf/ds.json is" in said.replace("- ", "-")
+    assert "config_deepspeed_file_missing" not in said
+
+
+def test_config_and_deepspeed_file_are_found_by_one_rule(mgpu: Run, tmp_path: Path) -> None:
+    section = "deepspeed_config:\n  deepspeed_config_file: conf/ds.json\n"
+    (tmp_path / "sub/conf").mkdir(parents=True)
+    (tmp_path / "sub/conf/ds.json").write_text('{"zero_optimization": {"stage": 2}}')
+    (tmp_path / "sub/two.yaml").write_text(f"distributed_type: DEEPSPEED\nnum_processes: 8\n{section}")
+    (tmp_path / "sub/job.sbatch").write_text(f"{HEAD}srun -K accelerate launch --config_file two.yaml train.py\n")
+    for folder, script in ((tmp_path, "sub/job.sbatch"), (tmp_path / "sub", "job.sbatch")):
+        assert "config_deepspeed_file_missing" not in mgpu("doctor", "--script", script, cwd=folder).stdout

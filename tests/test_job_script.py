@@ -199,6 +199,10 @@ def started(folder: Path, text: str, **files: str) -> JobScript:
         ('bash "$(dirname "$0")/train.sh" --a 1', ("bash",)),
         ('D=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\nbash $D/train.sh --a 1', ("bash",)),
         ("bash $SLURM_SUBMIT_DIR/train.sh --a 1", ("bash",)),
+        ("bash ${SLURM_SUBMIT_DIR:?submit it from the project}/train.sh --a 1", ("bash",)),
+        ('R="${ROOT:-${SLURM_SUBMIT_DIR:?submit it from the project}}"\ncd "$R"\nbash train.sh --a 1', ("bash",)),
+        ("R=${ROOT:-${BASE:-${PWD}}}\nbash $R/train.sh --a 1", ("bash",)),
+        ("bash ${RUN:-train.sh} --a 1", ("bash",)),
         ("cd $WORK/project\nsrun bash train.sh --a 1", ("srun", "bash")),
         ("cd /no/such/folder\nsrun bash train.sh --a 1", ("srun", "bash")),
         ("run() { bash train.sh $1 1; }\nrun --a", ("bash",)),
@@ -212,6 +216,46 @@ def test_a_started_file_is_read(text: str, through: tuple[str, ...], tmp_path: P
     assert command.through == through
     assert script.place(command.line) == (script.files[0].path, 2)
     assert command.words[7:9] == ("--a", "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "shown"),
+    [
+        ("srun bash ${ROOT:-${PWD:?start it from the project}}/no/run.sh", "no such file", "$ROOT/no/run.sh"),
+        ("srun bash ${RUN:-$KIND.sh}", "its name is known only in the job", "$RUN"),
+        ("srun bash $(pick --model ${MODEL:-small})/run.sh", "no such file", "$(...)/run.sh"),
+        ("srun bash " + "runs/" * 30 + "of_two.sh", "no such file", f"...{'/runs' * 9}/of_two.sh"),
+    ],
+)  # fmt: skip
+def test_an_unread_file_is_named_without_raw_shell(text: str, why: str, shown: str, tmp_path: Path) -> None:
+    (one,) = [o.problem for o in findings(started(tmp_path, text)) if o.check.id == "job_file_not_examined"]
+    assert one is not None and f"{shown} was not examined: {why}" in one.title
+
+
+FIT = "pl.Trainer(devices=4, strategy='ddp').fit(model)\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "uses"),
+    [
+        ({"train.py": f"import lightning.pytorch as pl\n{FIT}"}, True),
+        ({"train.py": f"import torch, pytorch_lightning as pl\n{FIT}"}, True),
+        ({"train.py": "from lightning.pytorch.cli import LightningCLI\nLightningCLI()\n"}, True),
+        ({"train.py": f"import lightning as pl\n{FIT.replace('4', '1')}"}, False),
+        ({"train.py": f"import lightning as pl\nenv = LightningEnvironment()\n{FIT}"}, False),
+        ({"train.py": "from transformers import Trainer\nTrainer(model).train()\n"}, False),
+        ({"train.py": "from parts import fit\n", "parts/fit.py": f"import lightning as pl\n{FIT}"}, False),
+        ({"lightning_train.py": "from parts import fit\n", "parts/fit.py": "from parts.run import go\n",
+          "parts/run.py": f"import lightning as pl\n{FIT}"}, True),
+    ],
+)  # fmt: skip
+def test_a_script_that_trains_with_lightning(files: dict[str, str], uses: bool, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "job.sbatch").write_text(f"#!/bin/bash\npython {next(iter(files))}\n")
+    (command,) = job_script_read.read(tmp_path / "job.sbatch").launches
+    assert ("Lightning" in (command.uses or ())) is uses
 
 
 def test_a_finding_names_the_file_and_its_line(tmp_path: Path) -> None:
@@ -398,6 +442,7 @@ def test_sbatch_takes_the_repaired_scripts(cluster: Cluster, tmp_path: Path) -> 
 
 # --- our own scripts ---------------------------------------------------------------------------------------------
 
+OF_FOLDERS = {"job_output_folder_missing", "job_output_folder_not_in_repository"}
 OURS: tuple[dict[str, Any], ...] = (
     {}, {"preflight": True, "spare": 1}, {"requeue": True, "warn_s": 300}, {"gpus_per_node": 0}, {"nodes": 1},
     {"container": Container("pyxis", "nvcr.io#nvidia/pytorch")}, {"container": Container("apptainer", "torch.sif")},
@@ -411,13 +456,13 @@ def test_nothing_is_found_in_what_mgpu_writes(shape: str, changes: dict[str, Any
     plain = Job(("train.py", "--epochs", "3"), nodes=2, gpus_per_node=4, ranks_per_node=4, cpus_per_node=32, name="x")
     job = replace(plain, shape=shape, **changes)  # type: ignore[arg-type]
     script = read(sbatch.render(job))
-    assert {name for name, _ in found(script)} <= {"job_output_folder_missing"}  # that is for whoever submits
+    assert {name for name, _ in found(script)} <= OF_FOLDERS  # that is for whoever submits
     assert script.launches and not script.cut and script.first_launch_line
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tests" / "screens").glob("job_*.sbatch")), ids=lambda path: path.stem)
 def test_nothing_is_found_in_the_pictured_scripts(path: Path) -> None:
-    assert {name for name, _ in found(read(path.read_text("utf-8")))} <= {"job_output_folder_missing"}
+    assert {name for name, _ in found(read(path.read_text("utf-8")))} <= OF_FOLDERS
 
 
 # --- hostile -----------------------------------------------------------------------------------------------------

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
-from mgpu.text import counted
+from mgpu.text import counted, listed
 
 from ._config_file import BROKEN, LAUNCH, PLUGINS, is_readable, place_of, skip_if_unreadable
 from ._renaming import has_effect, is_unclear, rename_fix, sizes_fix
@@ -171,7 +171,29 @@ def config_section_key_unknown(config: Config) -> Answer:
     unknown = [found for found in nested_keys(config) if _is_unknown(found[0], found[1])]
     if not unknown:
         return Ok(f"{counted(sum(1 for _ in nested_keys(config)), 'nested key')}, all known")
-    return tuple(_unknown_key_problem(config, *found) for found in unknown)
+    of_deepspeed = [found[2] for found in unknown if _is_of_deepspeed(found[0], found[2])]
+    if len(of_deepspeed) < 2:
+        return tuple(_unknown_key_problem(config, *found) for found in unknown)
+    others = [found for found in unknown if found[2] not in of_deepspeed]
+    return (_keys_of_deepspeed(config, of_deepspeed), *(_unknown_key_problem(config, *found) for found in others))
+
+
+def _is_of_deepspeed(section: Section, dotted: str) -> bool:
+    return section is DEEPSPEED and dotted.removeprefix(f"{section.name}.") in DEEPSPEED_JSON
+
+
+def _keys_of_deepspeed(config: Config, keys: Sequence[str]) -> Problem:
+    """One problem for all keys that belong in DeepSpeed's own file."""
+    names = [key.removeprefix(f"{DEEPSPEED.name}.") for key in keys]
+    names = names if len(names) < 7 else [*names[:5], f"{len(names) - 5} more"]
+    lines = listed(place_of(config, key).line for key in keys)
+    return Problem(
+        f"{listed(names)} in {DEEPSPEED.name} are not applied: they belong in DeepSpeed's own JSON file",
+        f"accelerate accepts any key in a section and silently ignores unknown ones (lines {lines}).",
+        Fix("Move them to the JSON file that deepspeed_config_file names."),
+        {"key": keys[0], "keys": listed(keys)},
+        place=place_of(config, keys[0]),
+    )
 
 
 def _is_unknown(section: Section, name: str) -> bool:

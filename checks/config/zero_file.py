@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
@@ -12,6 +11,7 @@ from mgpu.snapshot import Config, DeepSpeedFile
 from mgpu.text import counted
 
 from ._config_file import PLUGINS, place_of
+from ._deepspeed_values import IN_FILE, autos, batch_sizes, is_parallel, precisions, setting, unfilled
 from ._schema import DEEPSPEED, PARALLELISM, deepspeed_settings, entries, precision, settings, skip_without_deepspeed
 from ._spelling import yaml_text
 from ._value_kinds import truth
@@ -21,30 +21,6 @@ _JSON = "https://www.deepspeed.ai/docs/config-json/"
 _NO_FILE = "the config names no DeepSpeed file"
 _UNREAD = "the DeepSpeed file could not be read"
 _FILE = "deepspeed_config_file"
-
-# Keys that are not allowed next to deepspeed_config_file (DeepSpeedPlugin._deepspeed_config_checks), and the same
-# setting in the file.
-_IN_FILE = {
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "gradient_clipping": "gradient_clipping",
-    "zero_stage": "zero_optimization.stage",
-    "offload_optimizer_device": "zero_optimization.offload_optimizer.device",
-    "offload_param_device": "zero_optimization.offload_param.device",
-    "offload_optimizer_nvme_path": "zero_optimization.offload_optimizer.nvme_path",
-    "offload_param_nvme_path": "zero_optimization.offload_param.nvme_path",
-    "zero3_save_16bit_model": "zero_optimization.stage3_gather_16bit_weights_on_model_save",
-}
-# fmt: off
-# Entries whose "auto" accelerate or Trainer replaces with a value.
-_FILLED = frozenset({
-    *_IN_FILE.values(), "train_batch_size", "train_micro_batch_size_per_gpu", "optimizer.params.lr",
-    "optimizer.params.betas", "optimizer.params.eps", "optimizer.params.weight_decay",
-    "scheduler.params.warmup_min_lr", "scheduler.params.warmup_max_lr", "scheduler.params.warmup_num_steps",
-    "scheduler.params.total_num_steps", "fp16.enabled", "fp16.fp16_opt_level", "fp16.min_loss_scale", "bf16.enabled",
-    "amp.enabled", "amp.opt_level", "checkpoint.use_node_local_storage", "zero_optimization.reduce_bucket_size",
-    "zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.stage3_param_persistence_threshold",
-})
-# fmt: on
 
 
 def _file(config: Config) -> DeepSpeedFile | None:
@@ -56,15 +32,7 @@ def _file(config: Config) -> DeepSpeedFile | None:
 def conflicts_with_file(config: Config) -> bool:
     """Whether the config has settings that accelerate rejects next to a DeepSpeed file."""
     given = deepspeed_settings(config)
-    return any(key in given for key in _IN_FILE) or config.values.get("mixed_precision") is not None
-
-
-def _setting(values: Mapping[str, Any], dotted: str) -> Any:
-    """Return the value of a dotted key in a DeepSpeed file; None if it is not set."""
-    node: Any = values
-    for part in dotted.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
+    return any(key in given for key in IN_FILE) or config.values.get("mixed_precision") is not None
 
 
 @check(Severity.ERROR, source=_USAGE)
@@ -81,7 +49,7 @@ def config_deepspeed_file_conflict(config: Config) -> Answer:
     if not values.get(_FILE) or values[_FILE] == "none":
         return Skip(_NO_FILE)
     dotted = entries(config, DEEPSPEED)
-    bad = {dotted[key]: (where, values[key]) for key, where in _IN_FILE.items() if key in values}
+    bad = {dotted[key]: (where, values[key]) for key, where in IN_FILE.items() if key in values}
     if config.values.get("mixed_precision") is not None:
         bad["mixed_precision"] = ("bf16 or fp16", config.values["mixed_precision"])
     if "mixed_precision" in values:
@@ -108,12 +76,20 @@ def _has_same_setting(config: Config, at: str, value: Any) -> bool:
     if file is None:
         return False
     if at.endswith("mixed_precision"):
-        on = {kind: truth(_setting(file.values, f"{kind}.enabled")) for kind in ("bf16", "fp16")}
+        on = {kind: truth(setting(file.values, f"{kind}.enabled")) for kind in ("bf16", "fp16")}
         wanted = precision(config)
         return on["bf16"] is (True if wanted == "bf16" else None) and on["fp16"] is (True if wanted == "fp16" else None)
-    return (
-        value is not None and str(_setting(file.values, _IN_FILE[at.rpartition(".")[2]])).lower() == str(value).lower()
-    )
+    return value is not None and str(setting(file.values, IN_FILE[at.rpartition(".")[2]])).lower() == str(value).lower()
+
+
+def _missing(config: Config) -> DeepSpeedFile | Skip | Ok:
+    """The DeepSpeed file that does not exist here, or the answer without one."""
+    file = config.deepspeed_file
+    if file is None or _FILE not in deepspeed_settings(config):
+        return Skip(_NO_FILE)
+    if file.exists or "{" in file.path:  # the text may be the JSON itself
+        return Ok(f"{file.path} exists")
+    return file
 
 
 @check(Severity.WARNING, source=PLUGINS, given=skip_without_deepspeed)
@@ -126,11 +102,11 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
     Fix: Start the launch from the right folder, or correct the path.
     More: Or write an absolute path.
     """
-    file = config.deepspeed_file
-    if file is None or _FILE not in deepspeed_settings(config):
-        return Skip(_NO_FILE)
-    if file.exists or "{" in file.path:  # the text may be the JSON itself
-        return Ok(f"{file.path} exists")
+    file = _missing(config)
+    if not isinstance(file, DeepSpeedFile):
+        return file
+    if file.elsewhere:
+        return Skip(f"{file.path} is a path of another machine")
     at = entries(config, DEEPSPEED)[_FILE]
     if home := re.match(r"(~[\w.-]*)/(.+)", file.path, re.DOTALL):
         return Problem(
@@ -140,8 +116,35 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
             {_FILE: file.path},
             place=place_of(config, at),
         )
+    if file.path.startswith("/"):
+        cause, fix = "Without the file, every worker stops.", Fix(f"Correct the path{_instead(file)}.")
+        return Problem(f"{file.path} does not exist", cause, fix, {_FILE: file.path}, place=place_of(config, at))
     return Problem(
         f"{file.path} does not exist in the current folder", evidence={_FILE: file.path}, place=place_of(config, at)
+    )
+
+
+def _instead(file: DeepSpeedFile) -> str:
+    return f": there is {file.similar}" if file.similar else ""
+
+
+@check(Severity.INFO, source=PLUGINS, given=skip_without_deepspeed)
+def config_deepspeed_file_elsewhere(config: Config) -> Answer:
+    """The DeepSpeed file that the config names is a path of another machine.
+
+    Why: It was not examined. If the file does not exist where the launch runs, every worker stops.
+
+    Fix: Check it there, or write a path relative to the folder where the launch is started.
+    """
+    file = _missing(config)
+    if not isinstance(file, DeepSpeedFile):
+        return file
+    if not file.elsewhere:
+        return Skip("it is not a path of another machine")
+    at = entries(config, DEEPSPEED)[_FILE]
+    similar = f", but {file.similar} is" if file.similar else ""
+    return Problem(
+        f"{file.path} is not on this machine{similar}", evidence={_FILE: file.path}, place=place_of(config, at)
     )
 
 
@@ -189,32 +192,14 @@ def config_deepspeed_batch_mismatch(config: Config) -> Answer:
     file = _file(config)
     if file is None or config.num_processes is None:
         return Skip(_NO_FILE if config.deepspeed_file is None else _UNREAD)
-    if settings(config, PARALLELISM) or _setting(file.values, "tensor_parallel") or _setting(file.values, "pipeline"):
+    if settings(config, PARALLELISM) or is_parallel(file.values):
         return Skip("not every rank has its own data")
-    whole, micro = (
-        _positive_integer(file.values, key) for key in ("train_batch_size", "train_micro_batch_size_per_gpu")
-    )
-    steps = _positive_integer(file.values, "gradient_accumulation_steps")
-    if "gradient_accumulation_steps" not in file.values:
-        steps = 1  # accelerate adds it
-    if whole is None:
-        return Ok("accelerate computes train_batch_size")
-    ranks = config.num_processes
-    factors = f"{micro or 'micro-batch'} x {steps or 'accumulation'} x {counted(ranks, 'rank')}"
-    part = (steps or 1) * ranks
-    if (micro and steps and whole == micro * part) or (not (micro and steps) and whole % (part * (micro or 1)) == 0):
-        return Ok(f"train_batch_size {whole} = {factors}")
-    product = f" = {micro * part}" if micro and steps else ""
+    text, evidence, consistent = batch_sizes(file.values, config.num_processes)
+    if consistent:
+        return Ok(text)
     return Problem(
-        f"train_batch_size {whole} is not {factors}{product}, in {file.path}",
-        evidence={"train_batch_size": whole, "micro": micro, "accumulation": steps, "ranks": ranks},
-        place=place_of(config, entries(config, DEEPSPEED)[_FILE]),
+        f"{text}, in {file.path}", evidence=evidence, place=place_of(config, entries(config, DEEPSPEED)[_FILE])
     )
-
-
-def _positive_integer(values: Mapping[str, Any], key: str) -> int | None:
-    value = values.get(key)
-    return value if type(value) is int and value > 0 else None
 
 
 @check(Severity.ERROR, source=_JSON)
@@ -229,7 +214,7 @@ def config_deepspeed_precision_twice(config: Config) -> Answer:
     file = _file(config)
     if file is None:
         return Skip(_NO_FILE if config.deepspeed_file is None else _UNREAD)
-    on = [key for key in ("fp16", "bf16", "bfloat16") if _setting(file.values, f"{key}.enabled") is True]
+    on = precisions(file.values)
     if "fp16" not in on or len(on) < 2:
         return Ok(f"{', '.join(on) or 'neither'} is enabled")
     return Problem(
@@ -249,18 +234,10 @@ def config_deepspeed_auto_unfilled(config: Config) -> Answer:
     file = _file(config)
     if file is None:
         return Skip(_NO_FILE if config.deepspeed_file is None else _UNREAD)
-    bad = [key for key in _autos(file.values) if key not in _FILLED]
+    bad = unfilled(file.values)
     if not bad:
-        return Ok(f"{counted(len(list(_autos(file.values))), 'auto value')}, all filled in")
+        return Ok(f"{counted(len(list(autos(file.values))), 'auto value')}, all filled in")
     return Problem(
         f'{", ".join(bad)}: "auto" in {file.path}, which accelerate does not fill in',
         place=place_of(config, entries(config, DEEPSPEED)[_FILE]),
     )
-
-
-def _autos(values: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Iterator[str]:
-    for key, value in values.items():
-        if value == "auto":
-            yield f"{prefix}{key}"
-        elif isinstance(value, Mapping) and depth < 20:
-            yield from _autos(value, f"{prefix}{key}.", depth + 1)

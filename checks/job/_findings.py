@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from mgpu.check import DOCUMENTED, WHY, Answer, Evidence, Fix, Ok, Place, Problem, Skip
 from mgpu.snapshot import JobScript, JobUnread
+from mgpu.text import shell_path
 
 from ._amounts import nodes
 
@@ -78,7 +79,7 @@ def ok_unless_cut(job: JobScript, text: str) -> Answer:
     if job.cut:
         return Skip("the script was not read to its end")
     missing = unread_work(job)
-    return Skip(f"{shorten(missing[0].path)}, which it starts, was not read") if missing else Ok(text)
+    return Skip(f"{shell_path(missing[0].path)}, which it starts, was not read") if missing else Ok(text)
 
 
 def unread_work(job: JobScript) -> list[JobUnread]:

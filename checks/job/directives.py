@@ -281,12 +281,15 @@ def job_output_folder_missing(job_script: JobScript) -> Answer:
 
     Why: Slurm does not create the folder. If it is missing on the cluster, the job fails as soon as it starts, and
     leaves no output. A mkdir in the script itself comes too late.
-    More: The exit code is 0:53.
+    More: The exit code is 0:53. A folder that git ignores, or that a setup script of the repository makes, is only a
+    hint: job_output_folder_not_in_repository.
 
     Fix: Create it before you submit, in the folder you submit from.
     """
-    missing = [one for one in job_script.folders if one.exists is False]
+    missing = [one for one in job_script.folders if one.exists is False and not one.made]
     if not missing:
+        if made := next((one for one in job_script.folders if one.made), None):
+            return Skip(f"{shorten(made.path, 60)} may exist where the job is submitted: {made.made}")
         known = [one for one in job_script.folders if one.exists]
         unknown = len(job_script.folders) - len(known)
         if unknown:
@@ -298,4 +301,25 @@ def job_output_folder_missing(job_script: JobScript) -> Answer:
         f"the folder {shorten(missing[0].path, 60)} for the job's output does not exist here",
         commands(shell("mkdir -p {:path}", missing[0].path)),
         [one.line for one in missing],
+    )
+
+
+@check(Severity.INFO, source=MEASURED)
+def job_output_folder_not_in_repository(job_script: JobScript) -> Answer:
+    """The folder for the job's output is not part of the repository.
+
+    Why: Slurm does not create the folder. In a fresh clone it is missing, and the job fails as soon as it starts.
+    More: The exit code is 0:53, and there is no output.
+
+    Fix: Create it once in each clone, in the folder you submit from.
+    """
+    made = [one for one in job_script.folders if one.made]
+    if not made:
+        return Ok("the output needs no folder outside the repository")
+    return finding(
+        job_script,
+        made[0].line,
+        f"the folder {shorten(made[0].path, 60)} for the job's output is not here ({made[0].made})",
+        commands(shell("mkdir -p {:path}", made[0].path)),
+        [one.line for one in made],
     )

@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobCommand, JobScript
 
-from ._amounts import evaluate, nodes, tasks_per_node
+from ._amounts import evaluate, gpus_per_node, nodes, tasks_per_node
 from ._findings import MEASURED, SRUN, finding, needs_whole_script, shorten, unread_work
 from ._launches import (
     PER_NODE,
@@ -105,6 +105,57 @@ def job_python_outside_srun(job_script: JobScript) -> Answer:
         f"{shorten(name, 40)} runs only on the first of {amount} nodes",
         (commands("srun --kill-on-bad-exit=1 ..."), Fix("Or request one node.", ("#SBATCH --nodes=1",))),
         nodes=amount,
+    )
+
+
+_SLURM = "https://lightning.ai/docs/pytorch/stable/clouds/cluster_advanced.html"
+_HIDES_SLURM = ("SLURM_NTASKS", "SLURM_JOB_NAME")  # without the first, or with another name, Lightning ignores Slurm
+
+
+@check(Severity.WARNING, source=_SLURM)
+@needs_whole_script
+def job_lightning_outside_srun(job_script: JobScript) -> Answer:
+    """A Lightning script runs without srun on a node with several GPUs.
+
+    Why: Slurm's variables make Lightning expect one task per GPU, which srun starts. Without srun there is one process:
+    with --ntasks=1 it trains on one GPU, and on its part of the data only. Otherwise it stops, or waits for the others.
+    More: Measured with Lightning 2.6 and 2 devices. --ntasks=1: world size 1, half of the samples.
+    --ntasks-per-node=1: ValueError. Lightning reads SLURM_NTASKS, which Slurm sets for --ntasks and --ntasks-per-node,
+    unless the job's name is bash or interactive.
+
+    Fix: Request one task per GPU, and start it with srun.
+    """
+    launches = [one for one in job_script.launches if one.launcher == "python" and "Lightning" in (one.uses or ())]
+    alone = [one for one in launches if not (runs_on_nodes(one) or one.unsure or one.inner)]
+    if not alone or (nodes(job_script) or 1) > 1:
+        return Ok("no Lightning script without srun on one node")
+    gpus = gpus_per_node(job_script)
+    if job_script.directive("ntasks", "ntasks-per-node") is None or gpus is None or gpus < 2:
+        return Ok("no --ntasks, or not several GPUs")
+    if _hides_slurm(job_script, alone[0]):
+        return Ok("Lightning starts the ranks itself")
+    name = shorten(alone[0].words[alone[0].script or 0].rpartition("/")[2], 40)
+    return finding(
+        job_script,
+        alone[0].line,
+        f"{name} uses Lightning without srun: one process on a node with {gpus} GPUs",
+        (
+            commands(shell("#SBATCH --ntasks-per-node={}", gpus), "srun --kill-on-bad-exit=1 python ..."),
+            Fix("Or let Lightning start the ranks itself.", ("SLURM_JOB_NAME=bash python ...",)),
+        ),
+        gpus=gpus,
+    )
+
+
+def _hides_slurm(job: JobScript, command: JobCommand) -> bool:
+    """Whether the script makes Lightning ignore Slurm's variables."""
+    name = job.directive("job-name")
+    changed = [*command.env, *(one.name for one in job.sets)]
+    removed = [word for one in job.commands if one.words[0] in ("unset", "env") for word in one.words]
+    return (
+        (name is not None and name.value in ("bash", "interactive"))
+        or any(one in _HIDES_SLURM for one in changed)
+        or any(one.rpartition("=")[0] in _HIDES_SLURM or one in _HIDES_SLURM for one in removed)
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
+from mgpu.text import shell_path
 
 from ._findings import MEASURED, finding, needs_whole_script, shorten, unread_work
 
@@ -153,7 +154,7 @@ def job_file_not_examined(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         first.line,
-        f"{shorten(first.path)} was not examined: {first.why}",
+        f"{shell_path(first.path)} was not examined: {first.why}",
         commands(shell("mgpu doctor --script {:path}", job_script.path)),
         [one.line for one in missing],
     )

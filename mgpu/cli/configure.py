@@ -36,7 +36,7 @@ _BEFORE_ANSWERS = (
     ),
     *panel(
         "Check existing configs",
-        Option("--validate", bool, "Check FILE... (default: ./accelerate.yaml)."),
+        Option("--validate", bool, "Check FILE... (default: ./accelerate.yaml), also DeepSpeed files."),
         Option("--fix", bool, "With --validate: apply safe fixes (with a backup)."),
         Option("--no-loader", bool, "With --validate: skip accelerate's own loader."),
         Option("--strict", bool, "With --validate: warnings make the exit code 1."),

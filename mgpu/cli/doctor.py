@@ -58,7 +58,7 @@ OPTIONS = (
     ),
     Option("--dry-run", bool, "With --fix: show the fixes without applying them."),
     Option("--yes -y", bool, "With --fix: apply all fixes without prompting."),
-    Option("--config -c", str, "Also check this accelerate config.", "FILE", complete=configs),
+    Option("--config -c", str, "Also check this accelerate config or DeepSpeed file.", "FILE", complete=configs),
     Option("--python", str, "Check this Python interpreter instead of mgpu's own.", "PATH"),
     Option(
         "--exit-style", str, "Exit codes: default, nagios, or prolog (Slurm).", "STYLE", default="default",

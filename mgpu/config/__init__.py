@@ -19,9 +19,12 @@ LOADER = probes.Probe("loader", ("loader",), 60.0, in_training_python=True, file
 _MORE_S = 2.0  # for each additional file, which takes 0.05 s
 
 
-def facts(path: Path, *, ask_loader: bool = True, python: str | None = None) -> Config:
-    """Return the fact `config` for a file. Raises MgpuError if the file does not exist or cannot be read."""
-    config = read(path)
+def facts(path: Path, *, ask_loader: bool = True, python: str | None = None, base: Path | None = None) -> Config:
+    """Return the fact `config` for a file. Raises MgpuError if the file does not exist or cannot be read.
+
+    `base`: the folder where the launch is started; None: the current one.
+    """
+    config = read(path, base)
     return ask([config], python=python)[0] if ask_loader else config
 
 

@@ -10,12 +10,14 @@ import errno
 import hashlib
 import itertools
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mgpu import file_reading
+from mgpu.config import deepspeed_json
 from mgpu.config.parsing import parse, unreadable
 from mgpu.errors import USAGE, MgpuError, reason
 from mgpu.job_formats import FORMATS, TITLES
@@ -88,9 +90,14 @@ def seal(values: Mapping[str, Any], flags: tuple[str, ...] = ()) -> str:
     return f"# sealed {digest(values, flags)[:12]}"
 
 
-def read(path: Path) -> Config:
-    """Return a file as Config, without the loader's verdict. Raises MgpuError if it cannot be read."""
-    return parse_config(contents(path), str(path))
+def read(path: Path, base: Path | None = None) -> Config:
+    """Return a file as Config, without the loader's verdict. Raises MgpuError if it cannot be read.
+
+    Also for a DeepSpeed file, which is not an accelerate config.
+    """
+    raw = contents(path)
+    deepspeed_json.refuse(raw, path)
+    return parse_config(raw, str(path), base)
 
 
 def contents(path: Path) -> bytes:
@@ -119,8 +126,8 @@ def _file_hint(path: Path, error: OSError) -> str:
     return f". Did you mean {visible(path.with_name(near[0]))}?" if near else ""
 
 
-def parse_config(raw: bytes, name: str) -> Config:
-    """Return a Config parsed from the bytes of a file with this name."""
+def parse_config(raw: bytes, name: str, base: Path | None = None) -> Config:
+    """Return a Config parsed from the bytes of a file with this name; `base`: where the launch is started."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -148,7 +155,7 @@ def parse_config(raw: bytes, name: str) -> Config:
         accumulate=int(batch.group(2) or 1) if batch else None,
         dataset_size=int(dataset.group(1).replace(",", "") or 0) or None if dataset else None,
         scalars=scalars,
-        deepspeed_file=_deepspeed_file(values),
+        deepspeed_file=_deepspeed_file(values, name, base or Path()),
         model=_model(text),
         launch_flags=flags,
         engine=_engine(text),
@@ -213,17 +220,16 @@ def launch_flags(text: str) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def _deepspeed_file(values: Mapping[str, Any]) -> DeepSpeedFile | None:
-    """Return the DeepSpeed file that a config names, relative to the current folder, as in accelerate."""
+def _deepspeed_file(values: Mapping[str, Any], config: str, base: Path) -> DeepSpeedFile | None:
+    """Return the DeepSpeed file that a config names, relative to where the launch is started, as in accelerate."""
     section = values.get("deepspeed_config")
     name = section.get("deepspeed_config_file") if isinstance(section, dict) else None
     if not isinstance(name, str) or name in ("", "none"):
         return None
-    path = Path(name)
     try:
-        found = json_of(file_reading.read(path, most=LARGEST_BYTES))
+        found = json_of(file_reading.read(base / name, most=LARGEST_BYTES))
     except FileNotFoundError:
-        return DeepSpeedFile(name, exists=False)
+        return _missing_file(name, config, base)
     except OSError as error:
         return DeepSpeedFile(name, True, fault=error.strerror or reason(error))
     except Malformed as error:
@@ -232,6 +238,15 @@ def _deepspeed_file(values: Mapping[str, Any]) -> DeepSpeedFile | None:
     if not isinstance(found, dict):
         return DeepSpeedFile(name, True, fault="not a JSON object")
     return DeepSpeedFile(name, True, found)
+
+
+def _missing_file(name: str, config: str, base: Path) -> DeepSpeedFile:
+    """Return a DeepSpeed file that does not exist here, with one of the same name and last folders, if there is one."""
+    parts = Path(name).parts
+    places = [base.joinpath(*parts[start:]) for start in range(1, len(parts))]
+    found = (str(one) for one in (*places, Path(config).parent / parts[-1]) if os.path.isfile(one))
+    elsewhere = os.path.isabs(name) and not os.path.isdir(os.path.join(*parts[: min(3, len(parts) - 1)]))
+    return DeepSpeedFile(name, exists=False, elsewhere=elsewhere, similar=next(found, None))
 
 
 DEFAULT_CONFIG = "accelerate.yaml"

@@ -10,6 +10,7 @@ from mgpu.engine import Outcome, verdict
 from mgpu.report import findings
 from mgpu.report.screen import Line, Screen, unstyled
 from mgpu.snapshot import Config, JobCommand, JobScript, Snapshot
+from mgpu.text import shell_path
 from mgpu.version import __version__
 
 _SHOWN = (  # directives in the report
@@ -81,8 +82,10 @@ def _starts(job: JobScript) -> str:
     if not found:
         return "No launcher and no Python script found in it."
     first = found[0]
-    what = " ".join(first.words[: 1 if first.starts_ranks else 2])
-    script = first.words[first.script] if first.script is not None and first.starts_ranks else ""
+    what = first.words[0]
+    named = first.script if first.starts_ranks else 1
+    script = first.words[named] if named is not None and named < len(first.words) else ""
+    script = shell_path(script, max(_LONGEST - len(what) - 1, 20))
     where = "srun starts" if first.step is not None else "Starts"
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     text = " ".join(f"{what} {script}".split())
@@ -91,8 +94,9 @@ def _starts(job: JobScript) -> str:
 
 def _extent(job: JobScript) -> str:
     """How much of the script was read."""
-    read = f"; read with it: {_listed([one.path for one in job.files])}" if job.files else ""
-    read += f"; not read: {_listed([one.path for one in job.unread])}" if job.unread else ""
+    named = dict.fromkeys([*(one.path for one in job.files), *(one.path for one in job.deepspeed if one.path)])
+    read = f"; read with it: {_listed([*named])}" if named else ""
+    read += f"; not read: {_listed([shell_path(one.path) for one in job.unread])}" if job.unread else ""
     if job.cut and job.shebang and not job.commands and not job.sets:
         return f"{job.lines:,} lines. Only the #SBATCH lines were read: mgpu cannot parse {job.shebang}."
     cut = "; not read to the end" if job.cut else ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mgpu import engine, errors, files, probes
 from mgpu.check import Check
-from mgpu.doctor import added
+from mgpu.doctor import added, config_files
 from mgpu.doctor import report as doctor_report
 from mgpu.doctor import request as doctor_request
 from mgpu.doctor.request import Request
@@ -141,9 +141,7 @@ def _of_files(request: Request) -> Snapshot:
     """The facts in the files of `--script`, `--log` and `--compare-nodes`, without those of this machine."""
     snapshot = Snapshot()
     if request.config:
-        from mgpu.config import facts
-
-        snapshot = replace(snapshot, config=facts(Path(request.config), ask_loader=False))
+        snapshot = config_files.with_config(snapshot, Path(request.config), ask_loader=False)
     if request.script:
         snapshot = _with_script(snapshot, Path(request.script))
     if request.compare_nodes:
@@ -205,12 +203,13 @@ def _with_script(snapshot: Snapshot, path: Path) -> Snapshot:
     if snapshot.config is None and job.config and (named := job_script_read.named_config(job)):
         from mgpu.config import facts
 
-        snapshot = replace(snapshot, config=facts(named, ask_loader=False))
+        base = None if str(named) == job.config else path.parent  # it is relative to the script's folder
+        snapshot = replace(snapshot, config=facts(named, ask_loader=False, base=base))
     if snapshot.config is not None:
         from mgpu.doctor.job_config import completed
 
         snapshot = replace(snapshot, config=completed(snapshot.config, job))
-    return replace(snapshot, job_script=job)
+    return config_files.with_files_of_job(replace(snapshot, job_script=job), job)
 
 
 def _snapshot(request: Request) -> Snapshot:
@@ -231,14 +230,11 @@ def _snapshot(request: Request) -> Snapshot:
                     output.to_stderr(cost)
                 snapshot = gpu_stress.run(snapshot, python=request.python, progress=show)
     if request.config:
-        from mgpu.config import facts
-
-        config = facts(Path(request.config), ask_loader=not request.quick, python=request.python)
-        if not request.away:
-            config = mark_if_away(config, snapshot)
-        snapshot = replace(snapshot, config=config)
-        if not request.away:
-            snapshot = _with_rendezvous(snapshot, config)
+        path, ask_loader = Path(request.config), not request.quick
+        snapshot = config_files.with_config(snapshot, path, ask_loader=ask_loader, python=request.python)
+        if snapshot.config is not None and not request.away:
+            config = mark_if_away(snapshot.config, snapshot)
+            snapshot = _with_rendezvous(replace(snapshot, config=config), config)
     return replace(snapshot, plan=_plan(request, snapshot))
 
 

@@ -53,6 +53,7 @@ def _applies(snapshot: Snapshot) -> Wanted:
             bool(
                 (of_files | {"local_rules"}) & set(c.facts)
                 or (of_job and c.area == "config" and "no_consequence" not in c.tags)
+                or c.area == "deepspeed_file"
             )
             and all(getattr(snapshot, fact) for fact in c.facts)
             and not (unread and c.area == "script" and "unreadable" not in c.tags)
@@ -81,7 +82,11 @@ def _on_node(snapshot: Snapshot) -> Wanted:
 
 
 # Areas about a finished run, or about a file.
-_LATER = ("smoke", "rehearsal", "log", "run", "hang", "work", "script", "job", "fleet", "local_rules")
+# fmt: off
+_LATER = (
+    "smoke", "rehearsal", "log", "run", "hang", "work", "script", "job", "fleet", "local_rules", "deepspeed_file",
+)
+# fmt: on
 
 ALL = Selection()
 # mgpu doctor, on a machine or on files.
@@ -104,6 +109,8 @@ CONFIG = Selection(
     without=(*_LATER, "stamp", "network"),
     where=lambda c: "config" in c.facts and not {"stamp", "script"} & set(c.facts),
 )
+# A DeepSpeed file itself, which `configure --validate` accepts as well.
+DEEPSPEED_FILE = Selection(only=("deepspeed_file",))
 # What the ranks of a smoke test did, and those of the user's script if it was rehearsed.
 SMOKE = Selection(only=("smoke", "rehearsal"), here=_rehearsed)
 # A finished run, and a running one.

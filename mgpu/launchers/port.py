@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import random
 import socket
-from pathlib import Path
 
+from mgpu import file_reading
 from mgpu.errors import LAUNCH_REFUSED, USAGE, MgpuError
 from mgpu.snapshot import Config
 
 _FIRST = 20000  # above the numbers that most services have
 _TRIES = 100
+_RANGE, _MOST_BYTES = "/proc/sys/net/ipv4/ip_local_port_range", 100
 
 
 def requested_port(port: str, config: Config) -> int | None:
@@ -61,7 +62,7 @@ def free_port() -> int:
 def _first_automatic_port() -> int:
     """Return the first port that the system gives to programs by itself."""
     try:
-        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+        return int(file_reading.read(_RANGE, most=_MOST_BYTES).split()[0])
     except (OSError, ValueError, IndexError):
         return 32768  # Linux's default
 

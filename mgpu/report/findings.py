@@ -38,7 +38,7 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("PyTorch", ("pytorch", "libraries")),
     ("NCCL", ("nccl", "environ")),
     ("Accelerate", ("packages",)),
-    ("Config", ("config",)),
+    ("Config", ("config", "deepspeed_file")),
     ("Host", ("limits", "kernel", "kernel_log", "storage", "container")),
     ("Network", ("network", "infiniband")),
     ("Slurm", ("slurm",)),

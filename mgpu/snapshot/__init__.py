@@ -13,7 +13,17 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from mgpu.snapshot.accelerate_config import Config, ConfigFault, DeepSpeedFile, LoaderVerdict, Mark, Model, Plan, Scalar
+from mgpu.snapshot.accelerate_config import (
+    Config,
+    ConfigFault,
+    DeepSpeedFile,
+    DeepSpeedJson,
+    LoaderVerdict,
+    Mark,
+    Model,
+    Plan,
+    Scalar,
+)
 from mgpu.snapshot.exception_facts import CutTraceback, HandledException, TracedCall, UncaughtException
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Moment, Once, SecretsByKey, Subject, Text, Variable, Version
@@ -43,6 +53,7 @@ from mgpu.snapshot.hardware import Driver, Gpu, GpuProcess, GpuRun, Link, NvLink
 from mgpu.snapshot.job_script import (
     Directive,
     JobCommand,
+    JobDeepSpeed,
     JobFile,
     JobFolder,
     JobScript,
@@ -202,6 +213,7 @@ class Snapshot:
     gpu_runs: Annotated[Once[tuple[GpuRun, ...] | None], Subject("GPU run")] = None
     plan: Moment[Plan | None] = None
     config: Annotated[Config | None, Subject("config")] = None
+    deepspeed_json: Moment[tuple[DeepSpeedJson, ...] | None] = None
     ranks: Moment[Ranks | None] = None
     nccl_log: Moment[NcclLog | None] = None
     baseline: Moment[Baseline | None] = None
@@ -238,8 +250,8 @@ FACTS: tuple[str, ...] = tuple(
 # fmt: off
 # Facts about a run and its config, not the machine: present only if they were requested.
 OF_A_RUN = frozenset({
-    "config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "job_script", "log", "run", "hang",
-    "fleet", "rehearsal", "local_rules", "timeline",
+    "config", "deepspeed_json", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "job_script", "log",
+    "run", "hang", "fleet", "rehearsal", "local_rules", "timeline",
 })
 # fmt: on
 

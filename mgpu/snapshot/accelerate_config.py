@@ -74,6 +74,23 @@ class DeepSpeedFile:
     exists: bool
     values: SecretsByKey[Mapping[str, Labels]] = field(default_factory=dict)
     fault: Same[Label | None] = None  # why it could not be read
+    elsewhere: Moment[bool] = False  # a path of another machine: not even its first folders exist here
+    similar: Moment[Label | None] = None  # a file here with the same name, if this one does not exist
+
+
+@dataclass(frozen=True)
+class DeepSpeedJson:
+    """A DeepSpeed file itself: one given to `configure --validate`, or named by a command of a job script."""
+
+    path: Identity[Label]
+    values: SecretsByKey[Mapping[str, Labels]] = field(default_factory=dict)  # as DeepSpeed itself reads the file
+    marks: Moment[Mapping[Label, Mark]] = field(default_factory=dict)  # dotted key -> position of the key
+    fault: Same[Label | None] = None  # why no program can read it, and where
+    fault_at: Moment[Mark | None] = None
+    strict_fault: Same[Label | None] = None  # why it is not strict JSON, which accelerate and Trainer need, and where
+    strict_at: Moment[Mark | None] = None
+    twice: Same[tuple[Label, ...]] = ()  # keys that are in it twice
+    by_deepspeed: Same[bool] = False  # a command shows that only DeepSpeed itself reads it
 
 
 @dataclass(frozen=True)

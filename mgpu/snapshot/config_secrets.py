@@ -9,7 +9,9 @@ from mgpu.snapshot import Snapshot
 def known_secrets(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the config values whose keys name secrets. Messages may quote such a value without its key."""
     config = snapshot.config
-    if config is None:
+    trees = [file.values for file in snapshot.deepspeed_json or ()]
+    if config is not None:
+        trees += [config.values, config.deepspeed_file.values if config.deepspeed_file else {}]
+    if not trees:
         return ()
-    trees = [config.values, config.deepspeed_file.values if config.deepspeed_file else {}]
     return secrets_of([*trees])

@@ -65,7 +65,7 @@ class JobCommand:
     lines: tuple[int, ...] = ()  # line of each word
     statement: int = 1  # first line of the top-level statement that runs it: an if, a call
     code_lost: bool = False  # its output goes into a pipe without pipefail, so its exit code is lost
-    uses: tuple[Label, ...] | None = None  # if python: "process group", "first GPU", "srun"; None: not read
+    uses: tuple[Label, ...] | None = None  # if python: "process group", "srun", "Lightning" ...; None: not read
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -110,6 +110,7 @@ class JobFolder:
     line: int
     path: Text
     exists: bool | None  # None: depends on the job
+    made: Label = ""  # if it is not here: why it may be where the job is submitted: "git ignores it"
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,16 @@ class JobFile:
     path: Text
     first: int  # the number of its line 1
     lines: int
+
+
+@dataclass(frozen=True)
+class JobDeepSpeed:
+    """A DeepSpeed file (ds_config.json) that a command of a job script names."""
+
+    line: int
+    written: Text  # in the command
+    path: Text | None  # where it is on this machine; None: not found
+    by_deepspeed: bool  # --deepspeed_config: DeepSpeed itself reads it, else Trainer or accelerate
 
 
 @dataclass(frozen=True)
@@ -159,6 +170,7 @@ class JobScript:
     unread: tuple[JobUnread, ...] = ()
     stops_at_errors: bool = False  # set -e
     folders: tuple[JobFolder, ...] = ()
+    deepspeed: tuple[JobDeepSpeed, ...] = ()
     config: Text | None = None  # the accelerate config passed to its launcher, as written
     cut: bool = False  # truncated: the script contains more than is listed here
 

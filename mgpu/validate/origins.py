@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from mgpu import errors, probes
-from mgpu.config import LOADER
+from mgpu.config import LOADER, deepspeed_json
 from mgpu.config.reading import parse_config
 from mgpu.errors import USAGE, MgpuError, clip
 from mgpu.process import scratch
@@ -67,6 +67,7 @@ def show(request: Request, contained: Mapping[str, bytes]) -> int:
     documents = []
     screen = Screen.of()
     for name, raw in contained.items():
+        deepspeed_json.refuse(raw, Path(name))
         config = parse_config(raw, name)
         if any(fault.fatal for fault in config.faults):
             raise MgpuError(f"{name}: {config.faults[0].message}", errors.NOT_READY)

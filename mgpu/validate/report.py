@@ -203,6 +203,8 @@ def _counts(one: Judged) -> str:
 
 def _loader_text(one: Judged) -> str:
     """The result of accelerate's own loader, as a clause."""
+    if one.deepspeed is not None:
+        return "a DeepSpeed file, not an accelerate config"
     loader = one.config.loader
     if loader is not None:
         options = loader.options if loader.accepted else ()
@@ -237,6 +239,7 @@ def _entry(one: Judged, seconds: float) -> ConfigDocument:
     entry = document.envelope("configure", one.outcomes, one.verdict, one.code, seconds, one.snapshot)
     for check in entry["checks"]:
         check["verify"] = again
+    entry["kind"] = "accelerate" if one.deepspeed is None else "deepspeed"
     entry.update({"config": dict(config.values), "config_path": config.path, "sha256": config.sha256})
     entry["loader"] = (
         {
@@ -256,7 +259,7 @@ def _entry(one: Judged, seconds: float) -> ConfigDocument:
             "backup": str(fixed.backup) if fixed.backup else None,
             "written": fixed.backup is not None,
         }
-    entry["next"] = ["mgpu smoke-test"] if one.verdict == "valid" else []
+    entry["next"] = ["mgpu smoke-test"] if one.verdict == "valid" and one.deepspeed is None else []
     return entry
 
 

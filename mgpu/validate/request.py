@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mgpu import engine
 from mgpu.check import Edit
-from mgpu.snapshot import Config, Snapshot
+from mgpu.snapshot import Config, DeepSpeedJson, Snapshot
 
 STDIN = "-"
 
@@ -50,6 +50,7 @@ class Judged:
     snapshot: Snapshot = field(default_factory=Snapshot)  # of the machine, the file in it
     fixed: Fixed | None = None  # None: without --fix
     loaded: bool = True  # with accelerate; False with --no-loader
+    deepspeed: DeepSpeedJson | None = None  # the file itself, if it is not an accelerate config but DeepSpeed's
     verbose: bool = False  # -v: also notes without consequence
 
 

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from mgpu import engine, file_reading, probes, project_settings
 from mgpu.check import Edit
-from mgpu.config import ask
-from mgpu.config.reading import LARGEST_BYTES, contents, parse_config, seal
+from mgpu.config import ask, deepspeed_json
+from mgpu.config.reading import LARGEST_BYTES, contents, digest, parse_config, seal
 from mgpu.engine import selections, waiving
 from mgpu.engine import verdict as verdicts
 from mgpu.errors import USAGE, MgpuError, reason
 from mgpu.planning.gpu_models import mark_if_away
 from mgpu.probes import prefetch
 from mgpu.process import scratch
-from mgpu.snapshot import Config, LocalRules, Plan, Snapshot
+from mgpu.snapshot import Config, DeepSpeedJson, LocalRules, Plan, Snapshot
 from mgpu.validate.request import STDIN, Fixed, Judged, Request, repair
 
 FORMATS = ("human", "json", "github", "sarif")
@@ -44,11 +44,14 @@ def run(request: Request) -> int:
     machine = request.machine or _this_machine(request.python)
     fixed = {name: _fix_file(name, raw, machine, request) for name, raw in contained.items()} if request.fix else {}
     now = contained if request.dry_run else contained | {name: found.raw for name, found in fixed.items()}
-    configs = [parse_config(raw, name) for name, raw in now.items()]
-    if request.loader:
+    own = {name: file for name, raw in now.items() if (file := deepspeed_json.recognized(raw, name))}
+    configs = [parse_config(raw, name) for name, raw in now.items() if name not in own]
+    if request.loader and configs:
         configs = _load(configs, now, request.python)
     rules = waiving.rules_of(project_settings.find())
-    found = [_judge_file(config, machine, fixed.get(config.path), request, rules) for config in configs]
+    judged = {one.path: _judge_file(one, machine, fixed.get(one.path), request, rules) for one in configs}
+    judged |= {name: _judge_deepspeed(file, machine, fixed.get(name), request, rules) for name, file in own.items()}
+    found = [judged[name] for name in now]
     from mgpu.validate import report
 
     report.write(found, request.format, time.monotonic() - started)
@@ -74,7 +77,22 @@ def _judge_file(
     if rules is not None:
         outcomes += engine.judge(Snapshot(local_rules=rules), selections.LOCAL_RULES)
     verdict, code = verdicts.of_config(config, outcomes, loaded=request.loader, strict=request.strict)
-    return Judged(config, outcomes, verdict, code, with_config(machine, config), fixed, request.loader, request.verbose)
+    return Judged(
+        config, outcomes, verdict, code, with_config(machine, config), fixed, request.loader, None, request.verbose
+    )
+
+
+def _judge_deepspeed(
+    file: DeepSpeedJson, machine: Snapshot, fixed: Fixed | None, request: Request, rules: LocalRules | None
+) -> Judged:
+    """Judge a DeepSpeed file, which accelerate's loader does not read."""
+    snapshot = replace(machine, config=None, deepspeed_json=(file,))
+    outcomes = waiving.waive(engine.judge(snapshot, selections.DEEPSPEED_FILE), rules)
+    if rules is not None:
+        outcomes += engine.judge(Snapshot(local_rules=rules), selections.LOCAL_RULES)
+    config = Config(file.path, digest(file.values) if file.values else None, file.values, file.marks)
+    verdict, code = verdicts.of_config(config, outcomes, loaded=False, strict=request.strict)
+    return Judged(config, outcomes, verdict, code, snapshot, fixed, False, file, request.verbose)
 
 
 def _this_machine(python: str | None) -> Snapshot:
@@ -176,6 +194,8 @@ def _still(before: engine.Outcome, config: Config, snapshot: Snapshot) -> bool:
 
 def _fix_file(name: str, raw: bytes, machine: Snapshot, request: Request) -> Fixed:
     """Fix a file, and write it unless this is a dry run."""
+    if deepspeed_json.recognized(raw, name):
+        return Fixed(raw)  # what is wrong in a DeepSpeed file has no safe repair
     found = fix_config(raw, name, machine)
     if found.raw == raw or request.dry_run:
         return found

@@ -29,6 +29,7 @@ class FixedEntry(TypedDict):
 class ConfigDocument(Envelope, total=False):
     """mgpu.configure/1.x for one file."""
 
+    kind: Annotated[str, "accelerate, or deepspeed: the file is a DeepSpeed file (ds_config.json)"]
     config: dict[str, Any]
     config_path: str
     sha256: str | None

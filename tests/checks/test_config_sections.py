@@ -70,6 +70,8 @@ SECTIONS = (
     warns("config_section_key_unknown",
         "deepspeed_config.zero3_prefetch_bucket_size is not applied: accelerate has no such key", "DeepSpeed's own",
         at=(6, 3), config=zero("zero3_prefetch_bucket_size: 1")),
+    warns("config_section_key_unknown", "bf16 and optimizer in deepspeed_config are not applied: they belong",
+        "JSON", at=(6, 3), config=zero("bf16: {enabled: true}", "optimizer: {type: Adam}")),
     warns("config_section_key_unknown", "fsdp_config.zero_stage is not applied", "it belongs in deepspeed_config",
         at=(6, 3), config=fsdp("zero_stage: 2")),
     warns("config_section_key_unknown", "fsdp_config.mixed_precision is not applied", "the top level sets it",

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from mgpu.snapshot import Config, DeepSpeedFile
-from tests.checks.facts import Case, config, fails, skips, table, warns, well
+from tests.checks.facts import Case, config, fails, informs, skips, table, warns, well
 from tests.checks.sections import DDP, STAGE2, named, zero
 
 
 def at_home(path: str) -> Config:
     """A config whose DeepSpeed file is named from the home folder."""
     return replace(zero(f"deepspeed_config_file: {path}"), deepspeed_file=DeepSpeedFile(path, exists=False))
+
+
+def missing(path: str, **changes: Any) -> Config:
+    """A config that names a file that does not exist."""
+    return replace(zero(f"deepspeed_config_file: {path}"), deepspeed_file=DeepSpeedFile(path, False, **changes))
 
 
 BATCH = {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2}
@@ -33,6 +39,15 @@ CASES = (
         config=named(None)),
     warns("config_deepspeed_file_missing", "~/my ds.json does not exist: accelerate looks for a folder named ~",
         "realpath ~/'my ds.json'", at=(6, 3), config=at_home("~/my ds.json")),
+    warns("config_deepspeed_file_missing", "/tmp/ds.json does not exist", "Correct the path: there is conf/ds.json",
+        at=(6, 3), config=missing("/tmp/ds.json", similar="conf/ds.json")),
+    skips("config_deepspeed_file_missing", "a path of another machine",
+        config=missing("/cluster/me/ds.json", elsewhere=True)),
+    informs("config_deepspeed_file_elsewhere", "/cluster/me/ds.json is not on this machine, but conf/ds.json is",
+        "relative", at=(6, 3), config=missing("/cluster/me/ds.json", elsewhere=True, similar="conf/ds.json")),
+    well("config_deepspeed_file_elsewhere", "ds.json exists", config=named(STAGE2)),
+    skips("config_deepspeed_file_elsewhere", "not a path of another", config=named(None)),
+    skips("config_deepspeed_file_elsewhere", "names no DeepSpeed file", config=zero("zero_stage: 2")),
     well("config_deepspeed_file_missing", "ds.json exists", config=named(STAGE2)),
     skips("config_deepspeed_file_missing", "names no DeepSpeed file", config=zero("zero_stage: 2")),
     skips("config_deepspeed_file_missing", "no deepspeed_config", config=DDP),

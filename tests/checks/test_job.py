@@ -33,6 +33,7 @@ def job(*lines: str) -> JobScript:
     return read("\n".join((*asks, *lines)) + "\n")
 
 
+IGNORED = job_script(folders=(JobFolder(3, "logs", False, "git ignores it"),))
 CASES = (
     fails(
         "job_lines_end_as_on_windows",
@@ -778,8 +779,36 @@ CASES = (
         "only be checked on the cluster",
         job_script=job_script(folders=(JobFolder(3, "%u", None),)),
     ),
+    skips("job_output_folder_missing", "logs may exist where the job is submitted: git ignores it", job_script=IGNORED),
+    informs(
+        "job_output_folder_not_in_repository",
+        "line 3: the folder logs for the job's output is not here (git ignores it)",
+        "mkdir -p logs",
+        job_script=IGNORED,
+    ),
+    well(
+        "job_output_folder_not_in_repository",
+        "no folder outside",
+        job_script=job_script(folders=(JobFolder(3, "logs", False),)),
+    ),
     well("job_output_folder_missing", "folder exists", job_script=job_script(folders=(JobFolder(3, "logs", True),))),
     well("job_secret_in_script", "no secret", job_script=job("export HF_TOKEN=<your token>", "export HF_TOKEN=$TOKEN")),
+    well(
+        "job_secret_in_script",
+        "no secret",
+        job_script=job(
+            "apptainer exec --nv --pwd /workspace/net img.sif python a.py", "python a.py --token ~/.hf/token"
+        ),
+    ),
+    well(
+        "job_secret_in_script",
+        "no secret",
+        job_script=job(
+            'put() { local key="$1"; echo "$key=$2"; }', 'put "HF_DATASETS_CACHE" /data', "key=learning_rate"
+        ),
+    ),
+    warns("job_secret_in_script", "line 5: --pwd is", "chmod", job_script=job("python a.py --pwd Sommer2024/x+")),
+    warns("job_secret_in_script", "line 5: key is", "chmod", job_script=job("key=9f8e7d6c5b4a39281706f5e4")),
     well("job_slow_setting_left", "no fast path", job_script=job("export NCCL_IB_DISABLE=0")),
 )
 
@@ -871,7 +900,9 @@ def test_options_of_pyxis_are_not_misspelled_ones() -> None:
 
 def test_every_check_that_needs_the_script_alone_has_a_pair() -> None:
     asked = {check.id for check in CHECKS.values() if check.facts == ("job_script",)}
-    assert {name for pair in pairs() for name, _ in pair.expected} == asked - {"job_lines_end_as_on_windows"}
+    of_files = {"job_lines_end_as_on_windows", "job_output_folder_not_in_repository"}  # not of a text alone
+    of_files.add("job_lightning_outside_srun")
+    assert {name for pair in pairs() for name, _ in pair.expected} == asked - of_files
     assert len({pair.name for pair in pairs()}) == len(pairs()) >= 60
 
 

@@ -21,7 +21,28 @@ def python(uses: tuple[str, ...] | None, *lines: str) -> JobScript:
     return replace(script, commands=tuple(replace(one, uses=uses) for one in script.commands))
 
 
+def lightning(*lines: str) -> JobScript:
+    """A job on one node with four GPUs, and these lines, whose Python script uses Lightning."""
+    script = read("\n".join(("#!/bin/bash", "#SBATCH --nodes=1", "#SBATCH --gpus-per-node=4", *lines)) + "\n")
+    return replace(script, commands=tuple(replace(one, uses=("Lightning",)) for one in script.commands))
+
+
+ONE_TASK = "#SBATCH --ntasks=1"
 CASES = (
+    warns(
+        "job_lightning_outside_srun",
+        "line 5: train.py uses Lightning without srun: one process on a node with 4 GPUs",
+        "#SBATCH --ntasks-per-node=4",
+        job_script=lightning(ONE_TASK, "python src/train.py"),
+    ),
+    warns("job_lightning_outside_srun", "4 GPUs", "srun", job_script=lightning("#SBATCH -n 4", "python a.py")),
+    well("job_lightning_outside_srun", "without srun", job_script=lightning(ONE_TASK, "srun python train.py")),
+    well("job_lightning_outside_srun", "no --ntasks", job_script=lightning("python train.py")),
+    well("job_lightning_outside_srun", "itself", job_script=lightning(ONE_TASK, "unset SLURM_NTASKS", "python a.py")),
+    well("job_lightning_outside_srun", "itself", job_script=lightning(ONE_TASK, "env -u SLURM_NTASKS python a.py")),
+    well("job_lightning_outside_srun", "itself", job_script=lightning(ONE_TASK, "SLURM_JOB_NAME=bash python a.py")),
+    well("job_lightning_outside_srun", "itself", job_script=lightning(ONE_TASK, "#SBATCH -J bash", "python a.py")),
+    well("job_lightning_outside_srun", "no Lightning", job_script=lightning(ONE_TASK, "torchrun train.py")),
     warns(
         "job_python_outside_srun",
         "line 10: train.py runs only on the first of 2 nodes",

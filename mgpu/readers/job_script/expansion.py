@@ -28,6 +28,8 @@ _ARITHMETIC_NAME = re.compile(
     r"\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)|\$\{[^{}]*\}|\$\((?!\()[^()]*\)|(?<![\w$#])([A-Za-z_]\w*)"
 )
 
+_PASSED_VARIABLE = re.compile(r"(?:^|,|=)([A-Za-z_]\w*)=([^,]*)")  # env A=1; srun --export=ALL,A=1; --env A=1,B=2
+
 Value: TypeAlias = "Text | list[Text]"
 
 
@@ -228,6 +230,10 @@ class Expander:
         unset = name in env.hidden
         self._holes.append(_Hole(text[:LONGEST_SHOWN], name[:LONGEST_SHOWN], env.on_node, line, unset, runs))
         return Text(chr(_FIRST + len(self._holes) - 1), [line])
+
+    def _passed_variables(self, options: Sequence[Text]) -> dict[str, Text]:
+        """Return the variables that a program's options pass to the command it starts."""
+        return {found[1]: word.cut(*found.span(2)) for word in options for found in _PASSED_VARIABLE.finditer(word.s)}
 
     # --- as shown ---------------------------------------------------------------------------------------------
 

@@ -17,12 +17,13 @@ from mgpu.errors import MgpuError, reason
 from mgpu.known_launchers import KNOWN
 from mgpu.process import child_process
 from mgpu.readers.job_script import directives
+from mgpu.readers.job_script.log_folders import output_folders, start_folder
 from mgpu.readers.job_script.programs import SHELLS, base, shell_of
 from mgpu.readers.job_script.shell_words import Text
 from mgpu.readers.job_script.started_files import LOOKS, decoded
 from mgpu.readers.job_script.walk import Walk
 from mgpu.secrets_masking import masked
-from mgpu.snapshot import Directive, JobCommand, JobFolder, JobScript, JobSet, JobText
+from mgpu.snapshot import JobCommand, JobScript, JobSet, JobText
 
 LARGEST_BYTES = 256 << 10  # the longest public job scripts have about 0.03 MiB
 _SYNTAX_S = 5.0
@@ -33,7 +34,6 @@ _REMARK_AFTER = re.compile(r"(?<!\\)(?:\\\\)*\\[ \t]+#")
 _COMMENT_LINE = re.compile(r"\s*#(?!SBATCH|!)[#\s]*(.*)")
 _COMMENT_AFTER = re.compile(r"\s#[#\s]*(.*)")
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=")
-_PLACEHOLDER = "%"  # starts a placeholder that Slurm replaces
 
 
 # A syntax error, its line, and why there is no result.
@@ -64,15 +64,14 @@ def read(path: Path) -> JobScript:
         return JobScript(str(path), error=raw)
     text = decoded(raw)
     windows = next((n for n, line in enumerate(text.split("\n"), 1) if line.endswith("\r")), None)
-    text = text.replace("\r\n", "\n")
-    lines = text.split("\n")
+    lines = (text := text.replace("\r\n", "\n")).split("\n")
     shebang = lines[0].rstrip() if lines[0].startswith("#!") else None
     asked, texts = directives.read(lines)
     shell = shell_of(shebang) if shebang else "bash"
     walk = Walk([LOOKS * len(text) + 10_000], path, len(lines))
     syntax: _Syntax = (None, None, None)
     if shell in SHELLS:
-        walk.script(Text.of_file(text), _start_folder(asked))
+        walk.script(Text.of_file(text), start_folder(asked))
         asked = [one for one in asked if one.line not in walk.handed]
         texts = [one for one in texts if one.line not in walk.handed]
         texts += [*walk.texts, *_hidden_errors(lines, walk.commands), *_errors_in_started(walk)]
@@ -93,7 +92,8 @@ def read(path: Path) -> JobScript:
         files=tuple(walk.started.files),
         unread=tuple(walk.started.unread),
         stops_at_errors=walk.stops_at_errors or bool(shebang and re.search(r"\s-\w*e", shebang)),
-        folders=tuple(_folders(asked, path)),
+        folders=tuple(output_folders(asked, path)),
+        deepspeed=tuple(walk.deepspeed),
         config=_config(walk.commands),
         cut=walk.cut or shell not in SHELLS,
     )
@@ -235,39 +235,6 @@ def _hidden_errors(lines: Sequence[str], commands: Sequence[JobCommand], first: 
             elif word and word[0] in directives.CURLY:
                 found.append(JobText(at, "quote", word[:200]))
     return found
-
-
-def _folders(asked: Sequence[Directive], path: Path) -> list[JobFolder]:
-    """Return the folders of the job's output files."""
-    start = _start_folder(asked)
-    found: list[JobFolder] = []
-    for directive in asked:
-        if directive.obeyed and directive.option in ("output", "error") and directive.value:
-            folder = os.path.dirname(directive.value)
-            if folder:
-                found.append(JobFolder(directive.line, folder, _exists(folder, start, path)))
-    return found
-
-
-def _start_folder(asked: Sequence[Directive]) -> str:
-    """Return the folder of --chdir, or ""."""
-    return next((one.value for one in reversed(asked) if one.obeyed and one.option == "chdir" and one.value), "")
-
-
-def _exists(folder: str, start: str, path: Path) -> bool | None:
-    """Whether a folder exists, relative to here or to the script; None if only the job's nodes can determine it."""
-    if _PLACEHOLDER in folder or "$" in folder or folder.startswith("~"):
-        return None
-    if os.path.isabs(folder) or os.path.isabs(start):
-        whole = os.path.join(start, folder)
-        return True if os.path.isdir(whole) else False if _known_here(whole) else None
-    return any(os.path.isdir(os.path.join(where, start, folder)) for where in (os.curdir, path.parent))
-
-
-def _known_here(folder: str) -> bool:
-    """Whether a folder's file system exists on this machine, unlike /scratch/me of another cluster."""
-    parts = [part for part in folder.split("/") if part]
-    return len(parts) > 1 and os.path.isdir("/" + "/".join(parts[:2]))
 
 
 def _config(commands: Sequence[JobCommand]) -> str | None:

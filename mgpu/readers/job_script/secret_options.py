@@ -13,13 +13,16 @@ _SHORTEST_SECRET = 8
 _PLACEHOLDER = re.compile(
     r"[<>\[\]{}*]|\.\.\.|x{3}|your|token|key|insert|change|replace|todo|secret|password|here|fill", re.IGNORECASE
 )
+_FOLDER = r"[\w.@-]{1,32}"
+# Where something is, or the name of a variable: a file that has the secret, --pwd of a container, HF_DATASETS_CACHE.
+_NO_SECRET = re.compile(rf"(?:~|\.{{1,2}})?/{_FOLDER}(?:/{_FOLDER})*/?|[A-Z]+(?:_[A-Z]+)+")
 
 
 def secret_options(words: Sequence[str], lines: Sequence[int]) -> list[JobText]:
     """Return the name of each such option, with its line; `lines`: of the words."""
     found = []
     for place, (word, shown) in enumerate(zip(words, masked_argv(words), strict=True)):
-        if word == shown or "$" in word or is_placeholder(word.rpartition("=")[2]):
+        if word == shown or "$" in word or not may_be_secret(word.rpartition("=")[2]):
             continue
         name = word.partition("=")[0] if "=" in word else words[place - 1] if place else "a token"
         name = name if is_secret_name(name) else "a token"
@@ -27,6 +30,6 @@ def secret_options(words: Sequence[str], lines: Sequence[int]) -> list[JobText]:
     return found
 
 
-def is_placeholder(value: str) -> bool:
-    """Whether a value is only a placeholder for a secret: <your token>, xxx, YOUR_KEY."""
-    return len(value) < _SHORTEST_SECRET or _PLACEHOLDER.search(value) is not None
+def may_be_secret(value: str) -> bool:
+    """Whether a value can be a secret: not a placeholder (<your token>, xxx), a path or the name of a variable."""
+    return len(value) >= _SHORTEST_SECRET and _PLACEHOLDER.search(value) is None and _NO_SECRET.fullmatch(value) is None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mgpu import file_reading
 from mgpu.readers.job_script.programs import SHELLS, shell_of
+from mgpu.readers.job_script.python_uses import python_uses
 from mgpu.readers.job_script.shell_words import Text
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import JobFile, JobUnread
@@ -28,17 +29,12 @@ _PRIVATE = re.compile("[\U000f0000-\U000ffffd]")
 # The start of a path: the folder of the file itself, the one where the job was submitted, or an unknown one.
 _OWN_FOLDER = re.compile(r"\$\((?:[^()]|\([^()]*\))*(?:\bdirname\b|\$\{?BASH_SOURCE)(?:[^()]|\([^()]*\))*\)(?=/|$)")
 _OWN_NAME = re.compile(r"\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}(?=/|$)")
-_SUBMITTED = re.compile(r"(?:\$\{?(?:SLURM_SUBMIT_DIR|PWD)(?::-[^{}]*)?\}?|\$\(pwd\))(?=/|$)")
-_UNKNOWN = re.compile(r"(?:\$\{?\w+(?::?[-=?][^{}]*)?\}?|\$\((?:[^()]|\([^()]*\))*\)|~\w*)/")
+_SUBMITTED = re.compile(r"(?:\$(?:SLURM_SUBMIT_DIR|PWD)|\$\(pwd\))(?=/|$)")
+_UNKNOWN = re.compile(r"(?:\$\w+|\$\((?:[^()]|\([^()]*\))*\)|~\w*)/")
+_BRACED = re.compile(r"\$\{(\w+)(?::?([-=?])|\})")  # and the character that makes what follows its default
+_SUBMIT_FOLDERS = ("SLURM_SUBMIT_DIR", "PWD")
 _OF_HOME = re.compile(r"\$\{?HOME\b|~")
 _OF_SYSTEM = ("/etc/", "/usr/", "/opt/", "/lib", "/bin/", "/var/", "/proc/", "/dev/", "/sys/")
-# What a Python script does: it joins a process group, starts ranks itself, or always uses the first GPU it sees.
-_USES = (
-    ("process group", re.compile(r"\binit_process_group\(|\bAccelerator\(|\binit_distributed\(|\bhvd\.init\(")),
-    ("first GPU", re.compile(r"""["']cuda:0["']|device\(["']cuda["'],\s*0\)|device_ids=\[0\]|set_device\(0\)""")),
-    ("srun", re.compile(r"""["'\s(]srun\b|\bsubmitit\b|["'\s]sbatch\b|["'\s]mpirun\b""")),
-)
-_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 
 
 class StartedFiles:
@@ -57,9 +53,11 @@ class StartedFiles:
 
         `folder` is the one the job is in, "" where it starts; `beside`, the folder of the file that names this one.
         """
-        path = self._find(written, folder, beside)
+        path = self.find(written, folder, beside)
         if path is None:
-            return NAME_UNKNOWN if "$" in Path(written).name else MISSING
+            variable = _braced(written)
+            name = Path(written).name if variable is None else variable[2] or "$"
+            return NAME_UNKNOWN if "$" in name else MISSING
         if path in self.texts:
             return path, self.texts[path]
         if len(self.files) >= _MOST_FILES:
@@ -91,14 +89,14 @@ class StartedFiles:
 
     def python_uses(self, written: str, folder: str, beside: Path, *, module: bool) -> tuple[str, ...] | None:
         """Return what a Python script (or module) uses, such as "process group"; None if it was not read."""
-        path = self._find(f"{written.replace('.', '/')}.py" if module else written, folder, beside)
+        path = self.find(f"{written.replace('.', '/')}.py" if module else written, folder, beside)
         if path is None:
             return None
         if path not in self._uses:
-            self._uses[path] = _python_uses(path)
+            self._uses[path] = python_uses(path)
         return self._uses[path]
 
-    def _find(self, written: str, folder: str, beside: Path) -> Path | None:
+    def find(self, written: str, folder: str, beside: Path) -> Path | None:
         """Return the file that a path in the script names, or None."""
         for candidate in self._candidates(written, folder, beside):
             if not re.search(r"[$`*?\n]", str(candidate)) and os.path.isfile(candidate):
@@ -114,7 +112,11 @@ class StartedFiles:
                 return  # ~/.bashrc of this machine is not that of the job's nodes
             yield Path(os.path.expanduser(_OF_HOME.sub("~", written, count=1).replace("{", "").replace("}", "")))
             return
-        if here := _SUBMITTED.match(written):
+        if (variable := _braced(written)) is not None:
+            name, default, written = variable
+            if default and name not in _SUBMIT_FOLDERS:
+                yield from self._candidates(f"{default}/{written}", folder, beside)
+        elif here := _SUBMITTED.match(written):
             written = written[here.end() :].lstrip("/")
         elif os.path.isabs(written):
             yield from self._absolute(written)
@@ -142,14 +144,22 @@ class StartedFiles:
                 yield above / written
 
 
-def _python_uses(path: Path) -> tuple[str, ...] | None:
-    """Return what a Python file uses; None if it cannot be read."""
-    try:
-        raw = file_reading.read(path, most=LARGEST_BYTES)
-    except OSError:
+def _braced(written: str) -> tuple[str, str, str] | None:
+    """Return the variable that a path starts with, its default, and the rest of the path: ${DATA:-${PWD}/data}/x.
+
+    The default may have variables with defaults. None if the path does not start with ${NAME}.
+    """
+    found = _BRACED.match(written)
+    if found is None:
         return None
-    text = _COMMENT.sub("", raw.decode("utf-8", "replace"))
-    return tuple(name for name, pattern in _USES if pattern.search(text))
+    end, depth = found.end(), int(found[2] is not None)
+    while depth and end < len(written):
+        depth += (written[end] == "{") - (written[end] == "}")
+        end += 1
+    rest = written[end:]
+    if depth or rest[:1] not in ("", "/"):
+        return None
+    return found[1], written[found.end() : end - 1] if found[2] in ("-", "=") else "", rest.lstrip("/")
 
 
 def decoded(raw: bytes) -> str:

@@ -9,19 +9,19 @@ from pathlib import Path
 
 from mgpu.known_launchers import Launcher
 from mgpu.readers.job_script import programs, started_files
+from mgpu.readers.job_script.deepspeed_options import deepspeed_files
 from mgpu.readers.job_script.expansion import HOLE, LONGEST_SHOWN, LONGEST_VALUE, Env, Expander, How, Value, join
-from mgpu.readers.job_script.secret_options import is_placeholder, secret_options
+from mgpu.readers.job_script.secret_options import may_be_secret, secret_options
 from mgpu.readers.job_script.shell import Assign, Block, Node, Reader, Simple
 from mgpu.readers.job_script.shell_words import Part, Text, TooMuch, Word
 from mgpu.readers.job_script.started_files import StartedFiles
 from mgpu.secret_names import is_secret_name
-from mgpu.secrets_masking import MASK, masked, masked_argv
-from mgpu.snapshot import JobCommand, JobSet, JobText, JobTrap
+from mgpu.secrets_masking import MASK, is_secret_word, masked, masked_argv
+from mgpu.snapshot import JobCommand, JobDeepSpeed, JobSet, JobText, JobTrap
 
 _MOST_COMMANDS = 2_000
 _LONGEST_RUN, _MOST_RUNS = 200, 10  # of commands inside $( ): characters, and number recorded
 _DEEPEST = 12  # maximum depth of nested shells and functions
-_PASSED_VARIABLE = re.compile(r"(?:^|,|=)([A-Za-z_]\w*)=([^,]*)")  # env A=1; srun --export=ALL,A=1; --env A=1,B=2
 _SHELL_SCRIPT = (".sh", ".bash", ".sbatch", ".slurm")
 
 
@@ -34,6 +34,7 @@ class Walk(Expander):
         self.sets: list[JobSet] = []
         self.traps: list[JobTrap] = []
         self.texts: list[JobText] = []
+        self.deepspeed: list[JobDeepSpeed] = []
         self.started = StartedFiles(path, lines, budget)
         self.stops_at_errors = False
         self.cut = False
@@ -189,7 +190,7 @@ class Walk(Expander):
 
     def _record_assignment(self, assign: Assign, flat: Text, env: Env, how: How, *, exported: bool) -> None:
         secret = is_secret_name(assign.name)
-        if secret and flat.s and not HOLE.search(flat.s) and not is_placeholder(flat.s):
+        if is_secret_word(assign.name, flat.s) and not HOLE.search(flat.s) and may_be_secret(flat.s):
             self.texts.append(JobText(assign.line, "secret", assign.name))
         shown = MASK if secret and flat.s and not HOLE.search(flat.s) else masked(self._fill_holes(flat))
         raw = f"{assign.name}={MASK}" if secret else masked(assign.raw[:LONGEST_SHOWN])
@@ -251,6 +252,7 @@ class Walk(Expander):
         elif name == "eval":
             self._text(join(fields[1:]), dataclasses.replace(env, depth=env.depth + 1), how)
         elif name == "unset":
+            self._record(fields, env, how, node)
             for word in fields[1:]:
                 env.values.pop(word.s, None)
                 env.exported.discard(word.s)
@@ -355,7 +357,7 @@ class Walk(Expander):
                 return
             if (inner := programs.after_wrapper(words)) is None:
                 break
-            passed = {**given, **_passed_variables(fields[1:inner])}
+            passed = {**given, **self._passed_variables(fields[1:inner])}
             env = env.child(base, on_node=base in programs.SPREADS, given=passed)
             given = {}
             if base in ("ssh", "pdsh", "clush") and not env.through[:-1]:
@@ -386,7 +388,7 @@ class Walk(Expander):
         """Return the variables of the step, and the command that it starts."""
         place = programs.after_srun(words)
         step = self._record(fields[:place], env, how, node, given=given)
-        under = env.child("srun", on_node=True, given={**given, **_passed_variables(fields[1:place])})
+        under = env.child("srun", on_node=True, given={**given, **self._passed_variables(fields[1:place])})
         under.step = step
         return under, fields[place:]
 
@@ -456,6 +458,7 @@ class Walk(Expander):
         )
         self.commands.append(command)
         self.texts += secret_options(shown_words, lines)
+        self.deepspeed += deepspeed_files(command, lambda file: self.started.find(file, env.folder, env.beside))
         return len(self.commands) - 1
 
     def _uses(self, words: list[str], script: int | None, env: Env) -> tuple[str, ...] | None:
@@ -503,11 +506,6 @@ def _launch(
 
 def _join_first(fields: list[Text], number: int) -> list[Text]:
     return [join(fields[:number]), *fields[number:]]
-
-
-def _passed_variables(options: Sequence[Text]) -> dict[str, Text]:
-    """Return the variables that a program's options pass to the command it starts."""
-    return {found[1]: word.cut(*found.span(2)) for word in options for found in _PASSED_VARIABLE.finditer(word.s)}
 
 
 def _plain(value: Value | None) -> str | None:
