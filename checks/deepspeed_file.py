@@ -8,7 +8,7 @@ from mgpu.check import DOCUMENTED, Answer, Evidence, Fix, Ok, Place, Problem, Se
 from mgpu.snapshot import DeepSpeedJson, Mark
 from mgpu.text import listed
 
-from .config._deepspeed_values import autos, batch_sizes, is_parallel, precisions, unfilled
+from .config._deepspeed_values import autos, batch_sizes, is_parallel, misspelled, precisions, unfilled
 
 _CONFIG = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/config.py"
 _USAGE = "https://huggingface.co/docs/accelerate/usage_guides/deepspeed"
@@ -149,3 +149,20 @@ def deepspeed_auto_unfilled(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer
         return _problem(file, f'{", ".join(bad)}: "auto", which accelerate and Trainer do not fill in', key=bad[0])
 
     return _each(deepspeed_json, judge, "all auto values are filled in")
+
+
+@check(Severity.WARNING, source=_CONFIG)
+def deepspeed_key_misspelled(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
+    """A DeepSpeed file has a key that is probably another one, misspelled.
+
+    Why: DeepSpeed ignores a key of the file that it does not know, so the setting has no effect. In zero_optimization
+    it stops: "Extra inputs are not permitted".
+
+    Fix: Correct the name.
+    """
+
+    def judge(file: DeepSpeedJson) -> Problem | None:
+        found = misspelled(file.values)
+        return _problem(file, found[1], key=found[0]) if found else None
+
+    return _each(deepspeed_json, judge, "no key is similar to another one")

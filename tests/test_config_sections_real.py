@@ -34,6 +34,7 @@ for _package in ("accelerate", "deepspeed"):  # imported when a test runs: torch
         pytest.skip(f"{_package} is not installed", allow_module_level=True)
 
 schema: Any = importlib.import_module("mgpu.checks.config._schema")
+deepspeed_values: Any = importlib.import_module("mgpu.checks.config._deepspeed_values")
 
 # Keys that accelerate reads from a file and has no option for.
 FILE_ONLY = {"fsdp_ignored_modules", "fp8_use_mxfp8_block_scaling", "bind-to"}
@@ -322,3 +323,12 @@ def test_the_schema_for_editors_has_every_key_of_accelerate() -> None:
     options = {action.dest for action in launch_command_parser()._actions}
     prefixes = ("fsdp_", "megatron_lm_", "dynamo_", "fp8_", "parallelism_config_", "zero", "deepspeed_")
     assert {name for name in options if name.startswith(prefixes)} <= nested
+
+
+def test_no_key_of_deepspeed_is_called_misspelled() -> None:
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    fields = DeepSpeedZeroConfig.model_fields
+    names = {*fields, *(field.alias for field in fields.values() if field.alias)}
+    assert "stage3_gather_16bit_weights_on_model_save" in names
+    assert [name for name in names if deepspeed_values.misspelled({"zero_optimization": {name: 1}})] == []

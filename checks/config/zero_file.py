@@ -11,7 +11,7 @@ from mgpu.snapshot import Config, DeepSpeedFile
 from mgpu.text import counted
 
 from ._config_file import PLUGINS, place_of
-from ._deepspeed_values import IN_FILE, autos, batch_sizes, is_parallel, precisions, setting, unfilled
+from ._deepspeed_values import IN_FILE, autos, batch_sizes, is_parallel, misspelled, precisions, setting, unfilled
 from ._schema import DEEPSPEED, PARALLELISM, deepspeed_settings, entries, precision, settings, skip_without_deepspeed
 from ._spelling import yaml_text
 from ._value_kinds import truth
@@ -220,6 +220,24 @@ def config_deepspeed_precision_twice(config: Config) -> Answer:
     return Problem(
         f"fp16 and bf16 are both enabled in {file.path}", place=place_of(config, entries(config, DEEPSPEED)[_FILE])
     )
+
+
+@check(Severity.WARNING, source=_JSON)
+def config_deepspeed_key_misspelled(config: Config) -> Answer:
+    """The DeepSpeed file has a key that is probably another one, misspelled.
+
+    Why: DeepSpeed ignores a key of the file that it does not know, so the setting has no effect. In zero_optimization
+    it stops: "Extra inputs are not permitted".
+
+    Fix: Correct the name.
+    """
+    file = _file(config)
+    if file is None:
+        return Skip(_NO_FILE if config.deepspeed_file is None else _UNREAD)
+    found = misspelled(file.values)
+    if found is None:
+        return Ok("no key is similar to another one")
+    return Problem(f"{found[1]}, in {file.path}", place=place_of(config, entries(config, DEEPSPEED)[_FILE]))
 
 
 @check(Severity.ERROR, source=_USAGE)

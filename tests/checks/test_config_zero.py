@@ -84,6 +84,12 @@ CASES = (
     well("config_deepspeed_auto_unfilled", "2 auto values, all filled in",
         config=named({**STAGE2, "train_batch_size": "auto", "fp16": {"enabled": "auto"}})),
     skips("config_deepspeed_auto_unfilled", "names no", config=zero("zero_stage: 2")),
+    # config_deepspeed_key_misspelled
+    warns("config_deepspeed_key_misspelled", "unknown key steps_per_prnt, which DeepSpeed ignores: probably "
+        "steps_per_print is meant, in ds.json", "Correct the name", at=(5, 3),
+        config=named({**STAGE2, "steps_per_prnt": 10})),
+    well("config_deepspeed_key_misspelled", "no key is", config=named({**STAGE2, "steps_per_print": 10})),
+    skips("config_deepspeed_key_misspelled", "names no", config=zero("zero_stage: 2")),
     # config_deepspeed_auto_inline
     warns("config_deepspeed_auto_inline",
         "deepspeed_config.gradient_accumulation_steps: 'auto' works with Trainer only",

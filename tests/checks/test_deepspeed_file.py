@@ -52,6 +52,13 @@ CASES = (
     fails("deepspeed_auto_unfilled", 'zero_optimization.sub_group_size: "auto"', "Write a value", at=(2, 23),
         deepspeed_json=ds('"zero_optimization": {"sub_group_size": "auto"}')),
     well("deepspeed_auto_unfilled", "all auto values", deepspeed_json=ds(STAGE, AUTO)),
+    warns("deepspeed_key_misspelled", "unknown key gradient_clippin, which DeepSpeed ignores: probably "
+        "gradient_clipping is meant", "Correct the name", at=(3, 1),
+        deepspeed_json=ds(STAGE, '"gradient_clippin": 1.0')),
+    warns("deepspeed_key_misspelled", "unknown key zero_optimization.overlap_com, which stops every worker: probably "
+        "overlap_comm is meant", "Correct the name", at=(2, 23),
+        deepspeed_json=ds('"zero_optimization": {"overlap_com": true}')),
+    well("deepspeed_key_misspelled", "no key is", deepspeed_json=ds(STAGE, AUTO, '"my_own_notes": 1')),
 )  # fmt: skip
 
 
