@@ -326,9 +326,7 @@ def test_the_schema_for_editors_has_every_key_of_accelerate() -> None:
 
 
 def test_no_key_of_deepspeed_is_called_misspelled() -> None:
-    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
-
-    fields = DeepSpeedZeroConfig.model_fields
+    fields = importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig.model_fields
     names = {*fields, *(field.alias for field in fields.values() if field.alias)}
     assert "stage3_gather_16bit_weights_on_model_save" in names
     assert [name for name in names if deepspeed_values.misspelled({"zero_optimization": {name: 1}})] == []

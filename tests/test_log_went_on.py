@@ -218,7 +218,11 @@ AFTERWARDS = "Tagged the run.\nWrote cards/index.html\nThe best one is epoch0.ck
 
 def test_an_exception_that_comes_again_after_a_good_end_is_caught_each_time(tmp_path: Path) -> None:
     assert cause(LOGGED.format(n=0) + FIT_END + LOGGED.format(n=1) + AFTERWARDS, tmp_path) is None
-    # It can have ended the program: the last thing that it did, or only once.
+    # It can have ended the program: the last thing that it did, or only once, or not logged by the program.
+    fatal = frames(("/home/ada/net/callbacks/cards.py", "write_card", "from net.cards.texts import describe"))
+    fatal += "ModuleNotFoundError: No module named 'net.cards'\n"
+    epilogue = "Elapsed: 00:12:01\nDisk used: 12 GB\nNode: n7\n"
+    assert cause(LOGGED.format(n=0) + FIT_END + fatal + epilogue, tmp_path) == "log_submodule_missing"
     assert cause(LOGGED.format(n=0) + FIT_END + LOGGED.format(n=1), tmp_path) == "log_submodule_missing"
     assert cause(FIT_END + LOGGED.format(n=1) + AFTERWARDS, tmp_path) == "log_submodule_missing"
     assert cause(LOGGED.format(n=0) + LOGGED.format(n=1) + AFTERWARDS, tmp_path) == "log_submodule_missing"

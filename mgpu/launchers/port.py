@@ -14,7 +14,7 @@ from mgpu import file_reading
 from mgpu.errors import LAUNCH_REFUSED, USAGE, MgpuError
 from mgpu.snapshot import Config
 
-_FIRST = 20000  # above the numbers that most services have
+_FIRST, _END = 20000, 30000  # above the numbers that most services have, below Kubernetes' node ports
 _TRIES = 100
 _RANGE, _MOST_BYTES = "/proc/sys/net/ipv4/ip_local_port_range", 100
 
@@ -47,7 +47,7 @@ def free_port() -> int:
     A random one below those that Linux gives to outgoing connections and to `bind(0)`: the launcher binds it only
     seconds later, and until then no other program may be given the same.
     """
-    quiet = range(_FIRST, _first_automatic_port())
+    quiet = range(_FIRST, min(_END, _first_automatic_port()))
     for port in (*random.sample(quiet, min(_TRIES, len(quiet))), 0):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             try:

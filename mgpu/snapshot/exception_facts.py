@@ -58,6 +58,7 @@ class UncaughtException:
     caught: bool = False  # its rank continued
     loader: bool = False  # raised through torch's DataLoader
     by_torch: bool = False  # has torch's prefix "[rank1]: ", which torch prints for uncaught exceptions
+    logged: bool = False  # a record of a logger, with the program's own message, is directly above it (the last time)
     quoted: bool = False  # all its files are temporary or have no name, as in the output of generated programs
     by_one: int = 1  # exceptions of its process, if a prefix names it: after all but the last, it went on
     bare: bool = False  # without its traceback, or without its type: the log was shortened

@@ -38,6 +38,15 @@ _MARKS = re.compile(r"(?P<left>~*)(?P<middle>\^+)(?P<right>~*)$|(?P<all>~+)$")
 _shown = lru_cache(maxsize=1024)(shown_text)  # several ranks print the same frames
 
 
+# "[2026-11-21 10:12:01,123][net.cards][ERROR] - Failed to write", "10:12:01 | ERROR | net.cards | Failed to write".
+_RECORD = re.compile(rb"\d:\d\d(?::\d\d)?\b.{0,120}?\b(?:ERROR|WARNING)\b\W+\w+\W+\w+")
+
+
+def is_record(raw: bytes) -> bool:
+    """Whether a logger wrote a line as an error or a warning, with the time and a message of the program's own."""
+    return bool(_RECORD.search(raw[:400]))
+
+
 @dataclass
 class OpenTraceback:
     """A traceback whose end has not been read."""
@@ -72,6 +81,7 @@ class OpenTraceback:
     calls: tuple[TracedCall, ...] = ()  # see `UncaughtException.calls`
     in_call: bool = False  # the latest frame is the last of `calls`
     numbered: bool = True  # the latest frame says in which line it is
+    logged: bool = False  # see `UncaughtException.logged`
     first_line: str = ""  # of the latest frame's statement, with its indent; "" if more lines followed
 
     def add_frame(self, frame: re.Match[str]) -> None:

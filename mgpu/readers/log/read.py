@@ -22,6 +22,7 @@ from mgpu.readers.log import (
     plain,
     prefilter,
     printed_after,
+    quoted_text,
     several_runs,
     stalls,
     stopped_work,
@@ -348,8 +349,8 @@ class _File:
         new = SignatureMatch(
             name, clip_around_match(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups
         )
-        handled, quoted = course.is_handled(line.text), survival.is_quoted(line.text)
-        if (quoted or survival.is_skipped(line.text)) and name not in self.signatures.noise:
+        handled, quoted = course.is_handled(line.text), quoted_text.is_quoted(line.text)
+        if (quoted or quoted_text.is_skipped(line.text)) and name not in self.signatures.noise:
             return
         if name not in self.signatures.noise:
             self.course.error(self.before + number)

@@ -22,6 +22,7 @@ def joined(old: UncaughtException, new: UncaughtException, after: int) -> Uncaug
         ranks=tuple(sorted({*old.ranks, *new.ranks})),
         after=min(old.after, after),
         by_torch=old.by_torch or new.by_torch,
+        logged=new.logged,
         by_one=min(old.by_one, new.by_one),
         frames=fuller.frames,
         calls=fuller.calls,

@@ -35,7 +35,6 @@ _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
 _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
 _NCCL_WARNS = re.compile(r"\bNCCL WARN\b")
 _DONE_WITHOUT = re.compile(r"\b[Dd]isabling (?:its|their) us(?:ag)?e\b")
-_SKIPPED = re.compile(r"\W{0,4}\[skip(?:ped|ping)?\]", re.I)
 # What says itself that it is a warning: of torch ("[W socket.cpp:601]"), Python, a logger, libibverbs. Packages that
 # find no GPU say so and go on, on the CPU, and DeepSpeed tries to link libraries only to see whether they are there.
 # NCCL also warns of what it then fails with: more must follow.
@@ -43,15 +42,6 @@ _NOTICE = re.compile(
     r"^(?:\[rank\d+\]: ?)?\[W[\d ]|^\[c10d\] The |\b\w*Warning: |^[^A-Za-z]{0,40}(?:WARN|WARNING|INFO)\b|\bNCCL INFO\b|"
     r"[|<(\[-] ?(?:WARNING|INFO|warn|info)\b|compiled without GPU support|\bnvidia-smi: (?:command )?not found|"
     r"not compatible with the current PyTorch installation|cannot find -l(?:aio|curand|cufile)\b"
-)
-# Generated text, samples of a data set and results of an evaluation quote errors.
-_TEXTS = re.compile(r"^\s*\[\[?(?:'[^'\n]{300}|\"[^\"\n]{300})")  # a list of texts, of which the first is long
-_QUOTES = re.compile(
-    r"^[\s\W]*(?:prompts?|responses?|questions?|answers?|completions?|(?:generated|generation|model)|sample|assistant|user|human|system|"
-    r"solution|model[ _]output|prediction|predicted|expected|reference|target|instruction|input|text|content|chosen|"
-    r"rejected|docstring|feedback|Q|A)(?:[ _#]?\d+)?"
-    r"(?: (?:(?:text|sample|output|answer|response|completion|solution|rollout|program)s?|\d+))?['\"]?\s?[:=>|\]]",
-    re.I,
 )
 
 
@@ -89,6 +79,7 @@ class Found:
     of_store: bool = False  # the connection to the store closed, as also when rank 0 is the first to end
     last_lines: bool = False  # stopped the run only if little follows it
     reported: bool = False  # its line says what the program could not do: it had caught the exception
+    logged: bool = False  # see `UncaughtException.logged`
     over: bool = False  # a later line reports that what it waited for has happened
 
 
@@ -106,16 +97,6 @@ class Latest:
 def warns(text: str) -> bool:
     """Whether a line says itself that it is a warning, or reports what the program goes on without."""
     return bool(_NOTICE.search(text))
-
-
-def is_quoted(text: str) -> bool:
-    """Whether a line is a sample of text: what it contains did not happen in this run."""
-    return bool(_QUOTES.search(text) or _TEXTS.search(text))
-
-
-def is_skipped(text: str) -> bool:
-    """Whether the program reports with this line that it leaves out one item, and why, before it takes the next."""
-    return bool(_SKIPPED.match(text))
 
 
 def exits_survived(courses: Sequence[Course]) -> bool:
@@ -204,10 +185,10 @@ def _how(one: Found, course: Course) -> Survived:
 
 
 def _came_again(one: Found, course: Course) -> bool:
-    """Whether one process raised it, reached its good end, raised it again and went on: it catches it each time."""
-    fails = one.uncaught or one.exit_only or len(one.ranks) > 1 or course.lines - one.line < _LINES_AFTER_WARNING
+    """Whether a program logged it, reached its good end, logged it again and went on: it catches it each time."""
     ends = (end.line for end in course.ends if end.sure and not end.by_wrapper)
-    return one.raised and one.times > 1 and not fails and any(one.first < line < one.line for line in ends)
+    went_on = not one.uncaught and course.lines - one.line >= _LINES_AFTER_WARNING
+    return one.logged and went_on and any(one.first < line < one.line for line in ends)
 
 
 def _had_ended(one: Found, course: Course) -> bool:
@@ -342,6 +323,7 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             notice=0 if with_it or name in signatures.of_system else _lines_of_notice(one, latest[name], signatures),
             by_program=name in signatures.of_program and not with_it and one.ranks == (),
             reported=latest[name].reported,
+            logged=any(error.logged for error in with_it),
             over=name in signatures.until_step_created and _step_created(log, latest[name].line),
         )
     return found
@@ -383,6 +365,7 @@ def _exceptions(log: Log, latest: Mapping[object, Latest]) -> dict[object, Found
             exit_only=one.of_launcher,  # it reports only that a child failed
             first=one.line,
             times=one.times,
+            logged=one.logged,
         )
     return found
 

@@ -18,7 +18,7 @@ from mgpu.readers.log.learned_prefixes import HEAD
 from mgpu.readers.log.line import Line, shown_message
 from mgpu.readers.log.message_lines import continues
 from mgpu.readers.log.open_message import OpenMessage
-from mgpu.readers.log.open_traceback import OpenTraceback
+from mgpu.readers.log.open_traceback import OpenTraceback, is_record
 from mgpu.readers.log.torchrun_table import LAUNCHER_EXCEPTIONS, STARTED
 from mgpu.readers.log.traceback_frames import FRAME, IPYTHON_CODE, IPYTHON_FRAME, IPYTHON_NEIGHBOR, RICH_FRAME
 from mgpu.snapshot import CutTraceback, UncaughtException
@@ -155,6 +155,7 @@ class Tracebacks:
             group=group,
             indent=indent,
             first=first,
+            logged=is_record(self.above),
         )
         if head := _IPYTHON_HEAD.match(text):
             self._open[key].ipython = head["type"].rpartition(".")[2]
@@ -310,6 +311,7 @@ class Tracebacks:
             bare=not ends["type"],
             of_launcher=_is_of_launcher(ends["type"] or "", text, in_launcher=one.launcher),
             direct=direct,
+            logged=one.logged,
             **one.facts(),
         )
         found = after(earlier[0], found, one.facts(), direct=direct) if earlier else found
