@@ -120,3 +120,20 @@ def test_an_optimizer_of_the_config_that_is_created_alone(missing: str, early: b
         f'TypeError("SGD.__init__() missing 1 required positional argument: {missing}")\nfull_key: net.optim\n'
     )
     assert ("_partial_: true" in words(text, tmp_path)) is early
+
+
+@pytest.mark.parametrize(
+    ("line", "spectra"),
+    [
+        ("y = torch.fft.irfft(u_f * k_f, n=size)", True),
+        ("out = fft.irfft(fft.rfft(x) * self.filter, dim=-1)", True),
+        ("y = u * k", False),
+        ("y = torch.fft.rfft(x) + bias", False),
+    ],
+)
+def test_spectra_of_different_lengths(line: str, spectra: bool, tmp_path: Path) -> None:
+    error = "The size of tensor a (513) must match the size of tensor b (769) at non-singleton dimension 2"
+    found = words(f"{frames((SCRIPT, 'forward', line))}RuntimeError: {error}\n", tmp_path)
+    channels = words(f"{frames((SCRIPT, 'forward', line))}RuntimeError: {error.replace('769', '64')}\n", tmp_path)
+    assert "frequencies" not in channels
+    assert ("513 are of 1024 values (or 1025), 769 of 1536 (or 1537)" in found) is spectra

@@ -13,6 +13,7 @@ from mgpu.snapshot import UncaughtException
 from ._loss_sizes import prediction_and_target
 from ._predicted_sizes import smaller_prediction
 
+_SPECTRA = re.compile(r"\birfft\([^*]*\*|\brfft\([^*]*\* *(?:torch\.fft\.)?rfft")
 _SPLIT_PACKAGES = frozenset({"megatron", "torchtitan", "transformer_engine", "mbridge", "nemo", "nemo_rl"})
 _LARGEST_SPLIT = 64  # ranks that share one sequence
 _SMALLEST_SHARD = 10_000  # elements of a sharded parameter
@@ -38,6 +39,34 @@ def _parts(groups: Mapping[str, str], raised: UncaughtException) -> int:
     return large // small if parallel else 0
 
 
+def _odd(groups: Mapping[str, str]) -> bool:
+    """Whether both sizes are odd, as those of spectra are mostly, and numbers of channels are not."""
+    return int(groups["a"]) % 2 == int(groups["b"]) % 2 == 1
+
+
+def _of_spectra(a: int, b: int, raised: UncaughtException) -> Meaning:
+    """Explain two spectra of real signals that are multiplied: n samples have n // 2 + 1 frequencies."""
+    return Meaning(
+        f"two spectra that are multiplied have different numbers of frequencies: {a} and {b} ({raised.place})",
+        f"rfft of n real values has n // 2 + 1 frequencies: {a} are of {2 * (a - 1)} values (or {2 * a - 1}), {b} of "
+        f"{2 * (b - 1)} (or {2 * b - 1}). The signal and the kernel were transformed with different lengths: one was "
+        f"padded to another size (a maximum length, a number of features), or this input is shorter or longer. The "
+        f'line is "{raised.own_code}".',
+        (
+            Fix(
+                "Transform both with the same length along the same dimension; n pads with zeros. A convolution "
+                "without wrap-around needs the sum of both lengths less 1.",
+                (
+                    "n = x.size(dim) + kernel.size(dim) - 1",
+                    "y = torch.fft.irfft(torch.fft.rfft(x, n=n, dim=dim) * torch.fft.rfft(kernel, n=n, dim=dim), "
+                    "n=n, dim=dim)",
+                ),
+            ),
+        ),
+        complete=True,
+    )
+
+
 def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Return what two different sizes of tensors mean, by the numbers and the traceback; None: nothing special."""
     if "0" in (groups["a"], groups["b"]):
@@ -53,6 +82,8 @@ def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -
                 ),
             ),
         )
+    if raised is not None and _SPECTRA.search(raised.own_code or "") and _odd(groups):
+        return _of_spectra(int(groups["a"]), int(groups["b"]), raised)
     if raised is not None and (parts := _parts(groups, raised)):
         return Meaning(
             f"two tensors have different sizes: {groups['a']} and {groups['b']}, {parts} times as large",
