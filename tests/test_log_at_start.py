@@ -137,3 +137,10 @@ def test_spectra_of_different_lengths(line: str, spectra: bool, tmp_path: Path) 
     channels = words(f"{frames((SCRIPT, 'forward', line))}RuntimeError: {error.replace('769', '64')}\n", tmp_path)
     assert "frequencies" not in channels
     assert ("513 are of 1024 values (or 1025), 769 of 1536 (or 1537)" in found) is spectra
+
+
+@pytest.mark.parametrize("key", ["observation.language.tokens", "observation.language.attention_mask"])
+def test_a_batch_whose_task_was_not_tokenized(key: str, tmp_path: Path) -> None:
+    text = f"{frames((SCRIPT, 'forward', 'tokens = batch[KEY]'))}KeyError: '{key}'\n"
+    assert "batch = preprocessor(batch)" in words(text, tmp_path)
+    assert "preprocessor" not in words(text.replace("language", "image"), tmp_path)

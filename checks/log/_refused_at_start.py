@@ -1,4 +1,4 @@
-"""What do messages mean of a download, of a run to resume, of a dataclass, and of an attribute's name made of values?
+"""What ends a run at its start: a download, a run to resume, a policy's batch, a dataclass, a name made of values?
 
 One entry for one message, as in `_refused_inputs.py`.
 """
@@ -47,6 +47,18 @@ _TO_RESUME = (
                  ("python train.py --resume --load_run RUN --checkpoint model_1000.pt",)),),
             of_code=True, look=Look("See what it has.", "ls -la {path:path}")),
 )
+_OF_POLICIES = (
+    Refusal("KeyError", r"^'(?P<key>observation\.language\.(?:tokens|attention_mask))'",
+            "the batch has no {key}: LeRobot's preprocessor did not make it of the task's text{at}",
+            "The data set has the task as text. The policy's preprocessor tokenizes it (and normalizes, renames and "
+            "moves the rest); since LeRobot has processors, the policy does not do that itself. This batch did not go "
+            "through it, or through that of another policy which reads no text.",
+            (Fix("Make the preprocessor of this policy, and call it on every batch before forward().",
+                 ("preprocessor, postprocessor = make_pre_post_processors(policy.config, "
+                  "dataset_stats=dataset.meta.stats)", "batch = preprocessor(batch)")),
+             Fix("If it is called, check that the batch has the text.", ("print(batch.keys(), batch.get('task'))",))),
+            of_code=True),
+)
 _OF_PYTHON = (
     Refusal("AttributeError", r"^'NoneType' object has no attribute '__dict__'",
             "a dataclass is in a file that was loaded without an entry in sys.modules: its module is None there{at}",
@@ -72,7 +84,7 @@ _OF_PYTHON = (
                  r"(?:'\w*'|\"\w*\") *[+%] *[^,]+?)\)"),
 )
 # fmt: on
-_ALL = (*_DOWNLOADS, *_TO_RESUME, *_OF_PYTHON)
+_ALL = (*_DOWNLOADS, *_TO_RESUME, *_OF_POLICIES, *_OF_PYTHON)
 
 
 def refused_at_start(one: UncaughtException) -> Meaning | None:
