@@ -39,13 +39,14 @@ def _parts(groups: Mapping[str, str], raised: UncaughtException) -> int:
     return large // small if parallel else 0
 
 
-def _odd(groups: Mapping[str, str]) -> bool:
-    """Whether both sizes are odd, as those of spectra are mostly, and numbers of channels are not."""
-    return int(groups["a"]) % 2 == int(groups["b"]) % 2 == 1
+def _of_spectra(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain two spectra of real signals that are multiplied: n samples have n // 2 + 1 frequencies.
 
-
-def _of_spectra(a: int, b: int, raised: UncaughtException) -> Meaning:
-    """Explain two spectra of real signals that are multiplied: n samples have n // 2 + 1 frequencies."""
+    Both sizes are odd, as those of spectra mostly are, and numbers of channels are not.
+    """
+    a, b = int(groups["a"]), int(groups["b"])
+    if raised is None or not a % 2 == b % 2 == 1 or not _SPECTRA.search(raised.own_code or ""):
+        return None
     return Meaning(
         f"two spectra that are multiplied have different numbers of frequencies: {a} and {b} ({raised.place})",
         f"rfft of n real values has n // 2 + 1 frequencies: {a} are of {2 * (a - 1)} values (or {2 * a - 1}), {b} of "
@@ -82,8 +83,6 @@ def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -
                 ),
             ),
         )
-    if raised is not None and _SPECTRA.search(raised.own_code or "") and _odd(groups):
-        return _of_spectra(int(groups["a"]), int(groups["b"]), raised)
     if raised is not None and (parts := _parts(groups, raised)):
         return Meaning(
             f"two tensors have different sizes: {groups['a']} and {groups['b']}, {parts} times as large",
@@ -97,7 +96,7 @@ def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -
                 Fix("If it fits then, split the other tensor too, or upgrade the framework.", ("pip check",)),
             ),
         )
-    for known in (_of_positions, _of_other_ranks, _of_other_parameters, smaller_prediction, prediction_and_target):
+    for known in _BY_PLACE:
         if found := known(groups, raised):
             return found
     if raised is None or not _LOADS.search(" ".join((raised.place or "", *raised.frames[-_INNER:]))):
@@ -289,3 +288,13 @@ def _too_long(groups: Mapping[str, str]) -> Meaning | None:
             Fix("Print the shapes of the batch just before that line."),
         ),
     )
+
+
+_BY_PLACE = (
+    _of_spectra,
+    _of_positions,
+    _of_other_ranks,
+    _of_other_parameters,
+    smaller_prediction,
+    prediction_and_target,
+)
