@@ -1,4 +1,4 @@
-"""Which package adds a model type to transformers, and which import needs a module that another package lacks?
+"""Which package adds a model type to transformers, and which import needs what a package, a file or the project lacks?
 
 Texts for `_skew_meanings.py`.
 """
@@ -19,6 +19,15 @@ _REGISTERED_BY = {
     "hf_olmo": ("hf_olmo", "ai2-olmo"),
     **dict.fromkeys(("gla", "delta_net", "gated_deltanet", "hgrn2", "rwkv7"), ("fla", "flash-linear-attention")),
 }
+# A line that reads pickled objects, and functions that do.
+_LOADS = re.compile(r"\b(?:c?[Pp]ickle|cloudpickle|dill|joblib|torch|np|numpy|pd|pandas)\.(?:loads?|read_pickle)\(")
+_UNPICKLES = re.compile(
+    r"^torch/serialization\.py in (?:find_class|_?load|_legacy_load)|^numpy/lib/\S+\.py in (?:load|read_array)|"
+    r"^pandas/\S*pickle\S* in |^(?:joblib|dill|cloudpickle)/"
+)
+_IMPORTS = re.compile(r"(?:from|import) [\w.]+")
+_INSTALLED = re.compile(r"site-packages|dist-packages|lib(?:64)?/python\d|\\[Ll]ib\\")
+_FROM_FILE = re.compile(r" from '[\w.]+' \((?P<path>[^()\n]+\.py)\)")
 _IMPORTING = re.compile(r"Failed to import (?P<package>\w+)[\w.]* because of the following error")
 
 
@@ -84,6 +93,76 @@ def needed_by_package(module: str, raised: UncaughtException | None) -> Meaning 
             Fix(
                 "Install it with the Python that runs the script.",
                 ("which python", shell("python -m pip install {:package}", wanted), "pip check"),
+            ),
+        ),
+    )
+
+
+def read_from_a_file(module: str, raised: UncaughtException | None) -> Meaning | None:
+    """Explain a package's module that an object in a file is of, which the code loads; None if nothing is loaded."""
+    package = module.partition(".")[0]
+    if raised is None or not skew.is_known(package) or not _reads_objects(raised):
+        return None
+    dist = skew.distribution(package)
+    known = skew.find_module(module)
+    newer, old, wanted = "", "", shell("pip install --upgrade {:package}", dist)
+    if known and known.added:
+        old, wanted = f", older than {known.added},", shell("pip install {:package}", known.requirement)
+    if known and known.removed:
+        newer, wanted = f" (older than {known.removed})", shell("pip install {:package}", known.requirement)
+    if module.startswith("numpy._core"):
+        newer = " (2.0 or newer)"
+    return Meaning(
+        f"a file that the run loads was saved with another {dist}{newer}: its objects are of {module}, which the "
+        f"installed {dist}{old} does not have",
+        f"{raised.place or raised.library or 'The code'} loads it. A pickled file (.pkl, .npy of objects, .pt, a "
+        f"*.cache of labels) names the modules of its objects, and reading it imports them. Nothing is wrong with the "
+        f"code that loads it: the file was written in another environment, or this job runs another Python than that "
+        "one.",
+        (
+            Fix(
+                f"Run the job with the Python that wrote the file, or install a {dist} that has the module.",
+                (
+                    "which python",
+                    shell("python -c {}", f"import {package} as m; print(m.__version__, m.__file__)"),
+                    wanted,
+                ),
+            ),
+            Fix("If it is only a cache, delete it: it is written again. Otherwise create the file again here."),
+        ),
+    )
+
+
+def _reads_objects(raised: UncaughtException) -> bool:
+    """Whether the exception was raised while a pickled file was read, not by an import in the code."""
+    if _IMPORTS.match(raised.code or ""):
+        return False
+    return bool(_LOADS.search(raised.code or "") or any(_UNPICKLES.search(frame) for frame in raised.frames[-2:]))
+
+
+def lacks_in_project(module: str, name: str, raised: UncaughtException | None) -> Meaning | None:
+    """Explain a name that a file of the project itself does not have, by the path that Python's message shows."""
+    found = _FROM_FILE.search(raised.message) if raised else None
+    if raised is None or found is None or raised.packages[-1:] != ("",) or skew.is_known(module.partition(".")[0]):
+        return None
+    path = found["path"]
+    if _INSTALLED.search(path) or not raised.place:
+        return None
+    file = re.split(r"[/\\]", path)[-1]
+    file = f"{module.rpartition('.')[2]}/{file}" if file == "__init__.py" else file
+    return Meaning(
+        f"{file} has no {name}, which {raised.place} imports: it is a file of the project, not of an installed package",
+        f"Python read {path}, and nothing in it is named {name}. The name was renamed, removed or moved to another "
+        f"file, it is not written or not saved yet, only one of the two files was updated, or another folder of that "
+        f"name comes first on Python's path. If {module.partition('.')[0]} is a clone of another repository, it is of "
+        "another revision than the script.",
+        (
+            Fix(
+                "Look for the name, and import it from where it is, or define it.",
+                (
+                    shell("grep -rnwE --include='*.py' {} .", rf"(def|class) {name}|{name} ="),
+                    shell("git log --oneline -S {} -- {:path}", name, path),
+                ),
             ),
         ),
     )

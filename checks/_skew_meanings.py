@@ -299,6 +299,7 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
     if typed := misspelled.explain(module, name, raised):
         return typed
     own = calls.explain_own_module(f"{module} has no {name}", package, raised)
+    own = own or missing_parts.lacks_in_project(module, name, raised)
     return own or _unknown(f"{module} has no {name}", package, _caller(raised, package), raised)
 
 
@@ -309,7 +310,7 @@ def explain_module(groups: Mapping[str, str], raised: UncaughtException | None) 
         return mixed
     raised = _about(raised, module)
     package = module.partition(".")[0]
-    if meaning := _of_repository(module):
+    if meaning := missing_parts.read_from_a_file(module, raised) or _of_repository(module):
         return meaning
     by_itself = raised is not None and raised.packages[-1:] == (package,)  # its own files then do not fit each other
     if (known := skew.find_module(module)) and not by_itself:

@@ -189,3 +189,38 @@ def test_the_report_says_which_run_it_is_about(mgpu: Run, tmp_path: Path) -> Non
             document = json.loads(mgpu("doctor", "--log", name, "--json", cwd=tmp_path, stdin=stdin).stdout)
         assert document["log"]["last_run"] == {"line": line, "earlier": earlier, "certain": True}
         assert document["probable_cause"]["id"] == "log_exception"
+
+
+SYNTAX = (
+    'Traceback (most recent call last):\n  File "/w/fit.py", line 4, in <module>\n    from nets import Net\n'
+    "  File \"/w/nets.py\", line 31\n    def forward(self, x)\n                        ^\nSyntaxError: expected ':'\n"
+)
+LATER = (
+    'Traceback (most recent call last):\n  File "/w/fit.py", line 52, in <module>\n    main()\n'
+    '  File "/w/fit.py", line 40, in main\n    x = rows["a"]\nKeyError: \'a\'\n'
+)
+
+
+@pytest.mark.parametrize("between", ["", "epoch 1\n", "\0\0\0 "])
+def test_a_script_that_a_syntax_error_had_ended_ran_again(tmp_path: Path, between: str) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(SYNTAX + between + LATER)
+    log = read.read_logs([path], last_run=True)
+    assert log.last_run is not None and log.last_run.line == 8 + between.count("\n")
+    first = root_cause.find_cause(log, None).first
+    assert first is not None and first.outcome.problem is not None
+    assert "'a'" in first.outcome.problem.title
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SYNTAX + "\nDuring handling of the above exception, another exception occurred:\n\n" + LATER,
+        SYNTAX + SYNTAX,  # of two ranks
+        SYNTAX + LATER.replace("/w/fit.py", "/w/other.py"),  # another program of the same job
+    ],
+)
+def test_what_follows_a_syntax_error_can_be_of_the_same_run(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(text)
+    assert read.read_logs([path], last_run=True).last_run is None

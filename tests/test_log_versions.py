@@ -196,7 +196,7 @@ def test_the_package_to_move_is_named(tmp_path: Path, error: str, files: tuple[s
 
 
 def test_no_fix_names_a_module_as_if_it_were_a_package(tmp_path: Path) -> None:
-    error = "ImportError: cannot import name 'nothing' from 'some_package.deep.module' (/x/module.py)"
+    error = "ImportError: cannot import name 'nothing' from 'some_package.deep.module' (/e/site-packages/x/module.py)"
     _, fixes = explained(tmp_path, traceback(error, SCRIPT))
     assert "pip show" not in fixes and "import some_package.deep.module as m" in fixes
     error = "ImportError: cannot import name 'nothing' from 'megatron.core.module' (/x/module.py)"
@@ -373,3 +373,76 @@ def test_the_packages_of_a_traceback_are_read(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     path.write_text(traceback("ValueError: x", SCRIPT, "trl", "trl", "transformers", SCRIPT), "utf-8")
     assert read.read_logs([path]).raised[0].packages == ("", "trl", "transformers", "")
+
+
+@pytest.mark.parametrize(
+    ("module", "frames", "title"),
+    [
+        (
+            "numpy._core",
+            [("numpy/lib/format.py", "array = pickle.load(fp, **pickle_kwargs)")],
+            "saved with another numpy (2.0 or newer): its objects are of numpy._core, which the installed numpy, older "
+            "than 1.26, does not have",
+        ),
+        (
+            "numpy._core.multiarray",
+            [("torch/serialization.py", "return super().find_class(mod_name, name)")],
+            "saved with another numpy (2.0 or newer)",
+        ),
+        ("numpy._core", [], "saved with another numpy (2.0 or newer)"),  # the script's own pickle.load
+        (
+            "pandas.core.indexes.numeric",
+            [("pandas/io/pickle.py", "return pickle.load(handles.handle)")],
+            "a file that the run loads was saved with another pandas: its objects are of pandas.core.indexes.numeric",
+        ),
+    ],
+)
+def test_a_module_of_a_saved_object_is_not_an_incomplete_installation(
+    tmp_path: Path, module: str, frames: list[tuple[str, str]], title: str
+) -> None:
+    inner = "".join(f'  File "{INSTALLED}/{path}", line 3, in load\n    {code}\n' for path, code in frames)
+    text = (
+        f'Traceback (most recent call last):\n  File "{SCRIPT}", line 7, in main\n    rows = pickle.load(stream)\n'
+        f"{inner}ModuleNotFoundError: No module named '{module}'\n"
+    )
+    found, fixes = explained(tmp_path, text)
+    assert title in found
+    assert "delete it: it is written again" in fixes and "force-reinstall" not in fixes
+
+
+def test_an_import_of_the_module_is_not_of_a_saved_object(tmp_path: Path) -> None:
+    line = (
+        f'Traceback (most recent call last):\n  File "{SCRIPT}", line 7, in <module>\n    import numba\n'
+        f'  File "{INSTALLED}/numba/np.py", line 3, in <module>\n    from numpy._core import umath\n'
+        "ModuleNotFoundError: No module named 'numpy._core'\n"
+    )
+    assert "the installed numpy is too old" in explained(tmp_path, line)[0]
+    own = line.replace("numba/np.py", "numpy/x.py")
+    assert "incomplete or mixed" in explained(tmp_path, own)[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "file"),
+    [
+        ("ImportError: cannot import name 'build_head' from 'src.nets' (/home/ada/src/nets.py)", "nets.py"),
+        (
+            "ImportError: cannot import name 'Loss' from 'mylib' (/w/mylib/__init__.py). Did you mean: 'loss'?",
+            "mylib/__init__.py",
+        ),
+    ],
+)
+def test_a_name_that_a_file_of_the_project_lacks_is_no_version(tmp_path: Path, error: str, file: str) -> None:
+    title, fixes = explained(tmp_path, traceback(error, SCRIPT))
+    assert title.startswith(f"{file} has no ") and "train.py:7" in title
+    assert "git log" in fixes and "pip" not in fixes
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ImportError: cannot import name 'build' from 'somelib' (/opt/e/lib/python3.11/site-packages/somelib/x.py)",
+        "ImportError: cannot import name 'Nothing9' from 'transformers' (/home/ada/transformers/src/__init__.py)",
+    ],
+)
+def test_an_installed_or_cloned_package_is_not_the_project(tmp_path: Path, error: str) -> None:
+    assert "file of the project" not in explained(tmp_path, traceback(error, SCRIPT))[0]

@@ -98,4 +98,21 @@ BEFORE_LOSS = Case(
     (_BATCH, _CUT,
      Fix("If they fit, find the embedding.", ("CUDA_LAUNCH_BLOCKING=1 python train.py",))),
     _ENCODING, "https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution")
+IDS_IN_16_BITS = Case(
+    message(r"'indices' .*; but got \S*(?:BFloat16|Half)"),
+    "token ids were cast to bfloat16 or float16, and an embedding needs integers ({the_place})",
+    'The line is "{the_line}". Tokenizers and data sets give integers. Only a cast in the code makes 16-bit numbers of '
+    "them: .to(device, dtype), .half() or .bfloat16() on everything in a batch, or on the whole output of a tokenizer "
+    "or processor. A cast back is no repair: bfloat16 holds integers exactly only up to 256, float16 up to 2,048, so "
+    "that the ids are others by then.",
+    (Fix("Cast only what has fractions (pixel values, features), and move the ids as they are.",
+         ("batch = {{k: v.to(device, dtype) if v.is_floating_point() else v.to(device) for k, v in batch.items()}}",)),
+     Fix("Or convert the model alone, and leave its inputs.",
+         ("inputs = tokenizer(text, return_tensors='pt').to(device)",))),
+    'Traceback (most recent call last):\n  File "/w/talk.py", line 30, in answer\n    out = model.generate(**inputs)\n'
+    '  File "/x/site-packages/torch/nn/functional.py", line 2551, in embedding\n'
+    "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\n"
+    "RuntimeError: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
+    "got CUDABFloat16Type instead (while checking arguments for embedding)",
+    "https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html")
 # fmt: on

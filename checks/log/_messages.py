@@ -34,7 +34,7 @@ _NO_ADVICE = re.compile(
     re.I,
 )
 # Python's own guess, which it makes for any AttributeError or NameError, also for a message of a package.
-_OF_PYTHON = re.compile(r"Did you mean: '\w+'\?$")
+GUESSED = re.compile(r"Did you mean: '(?P<name>\w+)'\?$")
 _NAMED = re.compile(r"has no attribute|is not defined|cannot import name|unexpected keyword")
 _ANNOUNCES = re.compile(r"Exception encountered when calling ")
 _MOST, _LONGEST = 2, 260  # sentences, characters of one
@@ -46,7 +46,7 @@ def advice(message: str) -> tuple[str, ...]:
     found = []
     for sentence in _SENTENCES.split(message):
         text = " ".join(sentence.split())
-        if _OF_PYTHON.match(text) and not _NAMED.search(message):
+        if GUESSED.match(text) and not _NAMED.search(message):
             continue
         if len(text) > 8 and _ADVISES.search(text) and not _NO_ADVICE.search(text):
             found.append(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")

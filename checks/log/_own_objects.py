@@ -70,7 +70,7 @@ def lacks(one: UncaughtException) -> Meaning | None:
     if not found or not own or not one.place or wrong_value(one):
         return None
     owner, name = found["owner"], found["name"]
-    if not owner[:1].isupper() or owner == "NoneType":
+    if owner == owner.lower() or owner == "NoneType":  # Python's own types are in small letters
         return None
     if name == "set_epoch":
         return _other_sampler(owner, one)

@@ -36,6 +36,7 @@ from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
 from ._printed_paths import doubled_path, with_path
 from ._python_errors_in_torch import python_error_in_torch
+from ._refused_at_start import refused_at_start
 from ._refused_by_frameworks import refused_by_framework
 from ._refused_by_programs import refused_by_program
 from ._refused_by_python import refused_before_others, refused_by_python
@@ -349,6 +350,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     wrong_kind,
     refused_by_torch,
     python_error_in_torch,
+    refused_at_start,
     lacks_attribute,
     uncollated,
     ended_file,

@@ -175,6 +175,19 @@ PATHS = (
               ("ls -la $(dirname {path:path})", "python train.py --help | grep -iE 'resume|step'")),
           Fix("Let the script resume only from a step that exists.", ("if args.resume_from_step >= 0:",))),
          _OPEN.format(file="saving.py", function="load_checkpoint", path="/runs/d8/model_-00002.pt"), _PYTHON),
+    Case(_in_path(r"'[^']*(?:[\u00c3\u00c2\u00e3\u00e2](?:[\u0080-\u00bf]|\\x[89ab][0-9a-f]|\u20ac)|\ufffd)[^']*'"),
+         "the name of a file has garbled letters, and no file has that name: {path}",
+         "Letters with accents were written as UTF-8 and read as Latin-1, which makes two letters of each "
+         "(\u00c3\u00a9 in place of \u00e9). Either the list of the data has the garbled "
+         "name, or the archive was unpacked with another encoding: the name on the disk and the name in the list "
+         "differ.",
+         (Fix("Compare the names on the disk with the list, in bytes.",
+              ("ls -b $(dirname {path:path}) | grep '\\\\' | head",)),
+          Fix("Rename the files, repair the names in the list, or unpack the archive again with UTF-8.",
+              ("name = name.encode('latin-1').decode('utf-8')  # undoes it, if the case of letters was kept",)),
+          Fix("Or drop the few samples whose file does not exist.",
+              ("samples = [s for s in samples if os.path.exists(s.path)]",))),
+         _OPEN.format(file="items.py", function="load", path="/data/art/jos\u00c3\u00a9-17.jpg"), _PYTHON),
     Case(_in_path(r"'(?:~[^']*|[^']*\$\{?\w+\}?[^']*|[^']*\{\w*\}[^']*)'"),
          "the path contains a sign that nothing has replaced: {path}",
          "The shell replaces ~, $NAME and ${{NAME}} only outside of quotes, and Python, YAML and JSON do not replace "

@@ -13,6 +13,7 @@ from mgpu.snapshot import UncaughtException
 from ._loss_sizes import prediction_and_target
 from ._predicted_sizes import smaller_prediction
 
+_SPECTRA = re.compile(r"\birfft\([^*]*\*|\brfft\([^*]*\* *(?:torch\.fft\.)?rfft")
 _SPLIT_PACKAGES = frozenset({"megatron", "torchtitan", "transformer_engine", "mbridge", "nemo", "nemo_rl"})
 _LARGEST_SPLIT = 64  # ranks that share one sequence
 _SMALLEST_SHARD = 10_000  # elements of a sharded parameter
@@ -36,6 +37,35 @@ def _parts(groups: Mapping[str, str], raised: UncaughtException) -> int:
         return 0
     parallel = _SPLIT_PACKAGES & set(raised.packages) or "apply_rotary" in (raised.raised_in or "")
     return large // small if parallel else 0
+
+
+def _of_spectra(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain two spectra of real signals that are multiplied: n samples have n // 2 + 1 frequencies.
+
+    Both sizes are odd, as those of spectra mostly are, and numbers of channels are not.
+    """
+    a, b = int(groups["a"]), int(groups["b"])
+    if raised is None or not a % 2 == b % 2 == 1 or not _SPECTRA.search(raised.own_code or ""):
+        return None
+    return Meaning(
+        f"two spectra that are multiplied have different numbers of frequencies: {a} and {b} ({raised.place})",
+        f"rfft of n real values has n // 2 + 1 frequencies: {a} are of {2 * (a - 1)} values (or {2 * a - 1}), {b} of "
+        f"{2 * (b - 1)} (or {2 * b - 1}). The signal and the kernel were transformed with different lengths: one was "
+        f"padded to another size (a maximum length, a number of features), or this input is shorter or longer. The "
+        f'line is "{raised.own_code}".',
+        (
+            Fix(
+                "Transform both with the same length along the same dimension; n pads with zeros. A convolution "
+                "without wrap-around needs the sum of both lengths less 1.",
+                (
+                    "n = x.size(dim) + kernel.size(dim) - 1",
+                    "y = torch.fft.irfft(torch.fft.rfft(x, n=n, dim=dim) * torch.fft.rfft(kernel, n=n, dim=dim), "
+                    "n=n, dim=dim)",
+                ),
+            ),
+        ),
+        complete=True,
+    )
 
 
 def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
@@ -66,7 +96,7 @@ def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -
                 Fix("If it fits then, split the other tensor too, or upgrade the framework.", ("pip check",)),
             ),
         )
-    for known in (_of_positions, _of_other_ranks, _of_other_parameters, smaller_prediction, prediction_and_target):
+    for known in _BY_PLACE:
         if found := known(groups, raised):
             return found
     if raised is None or not _LOADS.search(" ".join((raised.place or "", *raised.frames[-_INNER:]))):
@@ -258,3 +288,13 @@ def _too_long(groups: Mapping[str, str]) -> Meaning | None:
             Fix("Print the shapes of the batch just before that line."),
         ),
     )
+
+
+_BY_PLACE = (
+    _of_spectra,
+    _of_positions,
+    _of_other_ranks,
+    _of_other_parameters,
+    smaller_prediction,
+    prediction_and_target,
+)

@@ -10,7 +10,7 @@ from mgpu.command_line import python, shell
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from ._circumstances import called, every, within
+from ._circumstances import called, every, line_of, within
 
 _OVERRIDES = "https://hydra.cc/docs/advanced/override_grammar/basic/"
 _DEFAULTS = "https://hydra.cc/docs/advanced/defaults_list/"
@@ -18,6 +18,7 @@ _STRUCT = "https://omegaconf.readthedocs.io/en/latest/usage.html#struct-flag"
 _MISSING = "https://omegaconf.readthedocs.io/en/latest/usage.html#mandatory-values"
 _TYPES = "https://omegaconf.readthedocs.io/en/latest/structured_config.html"
 _INTERPOLATION = "https://omegaconf.readthedocs.io/en/latest/usage.html#variable-interpolation"
+_PARTIAL = "https://hydra.cc/docs/advanced/instantiate_objects/overview/#partial-instantiation"
 _INSTANTIATE = "https://hydra.cc/docs/advanced/instantiate_objects/overview/"
 _PYDANTIC = "https://docs.pydantic.dev/latest/errors/validation_errors/"
 _FIELD = re.compile(
@@ -75,6 +76,20 @@ def _field(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
 
 
 # fmt: off
+WITHOUT_PARAMETERS = Case(
+    line_of("log_target_rejected", r"__init__\(\) missing \d+ required positional arguments?: '(?:params|optimizer)'"),
+    "an optimizer or scheduler of the config is created before what it needs exists: {what}",
+    "hydra.utils.instantiate() creates an object together with all nodes below it that have a _target_. The node that "
+    "full_key names in the next line is such a node, or it is created alone: an optimizer needs the parameters of a "
+    "model, and a scheduler an optimizer, which only the code can pass. The installed versions do not matter.",
+    (Fix("Make the node partial, and let the code pass the rest when it has it.",
+         ("_partial_: true  # in the node, next to its _target_",
+          "optimizer = cfg_optimizer(params=model.parameters())")),
+     Fix("Or do not create what is below the outer object, or pass the parameters.",
+         ("hydra.utils.instantiate(cfg.model, _recursive_=False)",
+          "hydra.utils.instantiate(cfg.optimizer, params=model.parameters())"))),
+    "TypeError(\"AdamW.__init__() missing 1 required positional argument: 'params'\")\nfull_key: model.net.optim\n",
+    _PARTIAL)
 # vLLM reports these through pydantic too.
 _VLLMS_OWN = (
     "log_vllm_heads_do_not_divide", "log_vllm_wants_more_gpus", "log_sizes_do_not_divide", "log_gpu_lacks_bf16",
@@ -229,7 +244,7 @@ ROWS = (
         "line names the object.",
         Fix("Correct its arguments in the config, or install the version that it was written for.",
             ("HYDRA_FULL_ERROR=1 python train.py", _SHOW)), _INSTANTIATE,
-        summary="An object of the config could not be created."),
+        summary="An object of the config could not be created.", cases=(WITHOUT_PARAMETERS,)),
     Row("log_config_rejected", "root", "script",
         r"^\s*(?:Value|Assertion) error, (?!Total number of attention heads|bf16 requested)(?P<what>.+?)(?: \[type=|$)",
         ("  Value error, deepspeed and fsdp cannot be used together [type=value_error, input_value={'a': 1}, "

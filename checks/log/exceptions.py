@@ -17,6 +17,7 @@ from . import _first_items as first_items
 from . import _own_values as own_values
 from ._first_of_chain import handled_exception, in_handler, what_to_do
 from ._messages import (
+    GUESSED,
     advice,
     alike,
     chain_text,
@@ -270,11 +271,13 @@ def _meant(meant: Meaning, one: UncaughtException, log: Log, general: Problem) -
     on = _ranks_text(one, log)
     message = one.message.partition(", but expected one of")[0].rstrip(".")
     said = "" if one.message in meant.title else f" {short_name(one.type)}: {message}."
+    guess = GUESSED.search(one.message)
+    left_out = (_PATH, f'Follow the error message: "{guess[0]}"' if guess and guess["name"] not in meant.title else "")
     return replace(
         general,
         title=f"{meant.title}{f', {on}' if on else ''}",
         cause=f"{meant.why}{said} {general.cause}",
-        fix=(*meant.fixes, *(fix for fix in general.fixes if fix.text != _PATH)),
+        fix=(*meant.fixes, *(fix for fix in general.fixes if fix.text not in left_out)),
     )
 
 

@@ -4,7 +4,8 @@ A nohup.out, a log that a script opens with `>>`, or the output of a requeued Sl
 counts. A run begins where the first lines of the file are printed again after the end of the run before: after what
 only a launcher or Slurm prints at the end of the whole run, or, in the output of one process, after an exception or an
 error that its logger reports. There it also begins where hundreds of lines follow an exception: nothing prints so much
-after its end. And it begins where Python reports a syntax error in a script that ran before: it was edited between.
+after its end. And it begins where Python reports a syntax error in a script that ran before, or where a script
+runs that such an error had ended: it was edited between.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mgpu.readers.log.after_syntax_error import RunAfterSyntaxError
 from mgpu.readers.log.opening import open_log, pieces
 from mgpu.snapshot import LastRun
 
@@ -139,6 +141,7 @@ class _Marks:
     all_ends: list[int] = field(default_factory=list)
     ends_of_tasks: list[int] = field(default_factory=list)
     edited: _Edited = field(default_factory=_Edited)
+    repaired: RunAfterSyntaxError = field(default_factory=RunAfterSyntaxError)
     after_reports: list[int] = field(default_factory=list)  # first lines of the jobs whose output follows a report
     several: int = 0  # the last line that shows several processes; 0: none does
     lines: int = 0
@@ -179,7 +182,7 @@ def _is_regular(path: Path) -> bool:
 
 def _last(parts: Iterable[bytes]) -> LastRun | None:
     marks = _marks(parts)
-    edited = [marks.edited.begin] if marks.edited.begin else []
+    edited = filter(None, (marks.edited.begin, marks.repaired.begin))
     certain = {*marks.nohups[1:], *(marks.after_reports or _begins(marks)), *edited}
     known = marks.alone_from or marks.after_reports
     begins = _once(sorted({*certain, *([] if known else _after_ends(marks))}), certain, marks)
@@ -214,6 +217,7 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
         marks.ends_of_tasks += lines.of(_END_OF_TASK)
         marks.after_reports += lines.after(_REPORT_OF_JOB)
         marks.edited.add(part, before)
+        marks.repaired.add(part, before)
         marks.several = max(lines.of(_SEVERAL_PROCESSES), default=marks.several)
         for place, (pattern, word) in enumerate(head):
             if word in part and often[place] <= _OFTEN:
