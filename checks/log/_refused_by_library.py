@@ -156,9 +156,11 @@ _OF_WORK = (
             "and a state of another generator or device does not fit.",
             (Fix("Restore it in its own form.", ("random.setstate((v, tuple(s), g))",
                                                  "torch.set_rng_state(state.cpu())")),), of_code=True),
-    Refusal("RuntimeError", r"^No active exception to re-?raise", "raise without an exception is outside of an except "
-            "branch{at}", "There is nothing to pass on.", (Fix("Name the exception.", ("raise ValueError('why')",)),),
-            of_code=True),
+    Refusal("RuntimeError", r"^No active exception to re-?raise", "a bare raise was reached outside of an except "
+            "branch{at}", "There is no exception that it could pass on. Often it was left there to stop the program "
+            "while debugging, after some prints.",
+            (Fix("If it was only for debugging, remove it: nothing else failed there.", ()),
+             Fix("If it reports an error, name the exception.", ("raise ValueError('why')",))), of_code=True),
     Refusal("AttributeError", r"^cannot assign (?P<what>\w+) before Module\.__init__\(\) call", "a {what} is set in a "
             "torch module before super().__init__() was called{at}", "nn.Module prepares its lists of layers and "
             "parameters there.", (Fix("Call it first, in every __init__.", ("super().__init__()",)),), of_code=True),

@@ -1,0 +1,116 @@
+"""Does the remedy fit the value, the limit or the reason that a message names?
+
+The logs are written here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mgpu.readers.log import read
+from tests.test_log_callers import SCRIPT, frames
+from tests.test_log_meanings import explained
+
+OLD = (
+    "UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version {}). Please update\n"
+    "RuntimeError: The NVIDIA driver on your system is too old (found version {}). Please update your GPU driver by\n"
+)
+LSF = "step 40 loss 1.2\n{before}\n{reason}: job killed {by}.\nExited with exit code 130.\n"
+HEADS = "RuntimeError: {}FlashAttention {} only supports head dimension {}\n"
+ATTENTION = ("flash_attn/flash_attn_interface.py", "_flash_attn_forward", "out = flash_attn_gpu.fwd(")
+INIT = ("torch/cuda/__init__.py", "_lazy_init", "raise RuntimeError(")
+WORKER = ("torch/utils/data/_utils/worker.py", "_worker_loop", "data = fetcher.fetch(index)")
+FORKED = "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
+LOADED = "RuntimeError: Caught RuntimeError in DataLoader worker process 2.\nOriginal " + frames(
+    WORKER, (SCRIPT, "__getitem__", "z = self.vae.encode(x.cuda())"), INIT
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "title", "words", "absent"),
+    [
+        # The number of torch's message is the newest CUDA that the driver supports.
+        (OLD.format(11020, 11020), "it supports CUDA 11.2", "whl/cu118", "whl/cu126"),
+        (OLD.format(12040, 12040), "it supports CUDA 12.4", "whl/cu126", "whl/cu118"),
+        (OLD.format(10010, 10010), "it supports CUDA 10.1", "Install a newer driver", "whl/"),
+        ("RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version\n",
+         "that torch was built with", "whl/cu126", "it supports"),
+        # A limit of the kernels is not the age of the GPU.
+        (HEADS.format("", "forward", "at most 128"), "must be at most 128", "sdpa", "compute capability"),
+        (HEADS.format("mha_bwd, /b/hopper/flash_api.cpp:90, ", "backward", "at most 256"), "must be at most 256",
+         "property of the model", "compute capability"),
+        ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.\n", "older than Ampere",
+         "compute capability 8.0", "head_dim"),
+        # PyPI has another project named apex.
+        ("ImportError: /opt/env/lib/python3.12/site-packages/amp_C.cpython-312-x86_64-linux-gnu.so: undefined symbol: "
+         "_ZN3c104cuda9SetDeviceEi\n", "apex: a compiled extension", "github.com/NVIDIA/apex", "--force-reinstall"),
+        ("ImportError: /opt/env/lib/python3.12/site-packages/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: "
+         "undefined symbol: _ZN3c104cuda9SetDeviceEi\n", "flash-attn: a compiled extension", "--force-reinstall",
+         "github.com/NVIDIA/apex"),
+        # raise alone
+        (frames((SCRIPT, "<module>", "raise")) + "RuntimeError: No active exception to reraise\n",
+         "a bare raise was reached outside of an except branch (fit.py:7", "remove it", "raise ValueError(x)"),
+        # The frames show who used the GPU in a fork.
+        (LOADED + FORKED + "the 'spawn' start method\n", "a DataLoader worker used CUDA (fit.py:7 in __getitem__)",
+         "z = self.vae.encode(x.cuda())", "notebook"),
+        (frames((SCRIPT, "run", "torch.cuda.set_device(0)"), INIT) + FORKED + "the 'spawn' start method\n",
+         "CUDA was used before the process forked", "set_start_method('spawn')", "(fit.py:7"),
+    ],
+)  # fmt: skip
+def test_the_remedy_fits_what_the_message_names(log: str, title: str, words: str, absent: str, tmp_path: Path) -> None:
+    _, found, text = explained(tmp_path, log)
+    assert title in found
+    assert words in text
+    assert absent not in f"{found} {text}"
+
+
+@pytest.mark.parametrize("before", ["loss 0.9", frames((SCRIPT, "main", "step(batch)")) + "KeyboardInterrupt"])
+@pytest.mark.parametrize(
+    ("reason", "by", "title"),
+    [
+        ("TERM_ADMIN", "by root or LSF administrator", "root or an administrator of the cluster killed the job"),
+        ("TERM_OWNER", "by owner", "the batch system cancelled the job on request"),
+    ],
+)
+def test_the_batch_system_interrupted_it(before: str, reason: str, by: str, title: str, tmp_path: Path) -> None:
+    """LSF sends SIGINT first, of which Python makes a KeyboardInterrupt."""
+    name, found, _ = explained(tmp_path, LSF.format(before=before, reason=reason, by=by))
+    assert name == "log_batch_job_cancelled"
+    assert title in found
+
+
+def test_a_job_that_failed_before_it_was_killed(tmp_path: Path) -> None:
+    failed = frames((SCRIPT, "main", "step(batch)")) + "RuntimeError: CUDA error: out of memory"
+    name, _, _ = explained(tmp_path, LSF.format(before=failed, reason="TERM_OWNER", by="by owner"))
+    assert name == "log_gpu_memory_full"
+
+
+OF_WINDOWS = """\
+---------------------------------------------------------------------------
+{error}                                 Traceback (most recent call last)
+{cell} in <cell line: 3>()
+      2 for batch in loader:
+----> 3     out = net(batch)
+
+File c:\\Users\\Ada Lovelace\\miniconda3\\envs\\one\\lib\\site-packages\\torch\\nn\\modules\\module.py:1501, in \
+Module._call_impl(self, *args)
+   1500 # comment
+-> 1501     return forward_call(*args)
+
+File e:\\work\\nets.py:40, in Net.forward(self, x)
+     39 x = self.first(x)
+---> 40 return self.last(x)
+
+{error}: {message}
+"""
+
+
+@pytest.mark.parametrize("cell", ["d:\\work\\Net.ipynb Cell 4", "d:\\work\\Net.ipynb 单元格 4", "Cell In[7]"])
+def test_frames_of_a_notebook_on_windows(cell: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(OF_WINDOWS.format(cell=cell, error="ValueError", message="no rows"), "utf-8")
+    (one,) = read.read_logs([path]).raised
+    assert (one.place, one.own_code) == ("nets.py:40 in forward", "return self.last(x)")
+    assert one.packages == ("", "torch", "")
