@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mgpu.engine import root_cause
 from mgpu.readers.log import read
 from tests.test_log_callers import SCRIPT, frames
 from tests.test_log_meanings import explained
@@ -114,3 +115,121 @@ def test_frames_of_a_notebook_on_windows(cell: str, tmp_path: Path) -> None:
     (one,) = read.read_logs([path]).raised
     assert (one.place, one.own_code) == ("nets.py:40 in forward", "return self.last(x)")
     assert one.packages == ("", "torch", "")
+
+
+GRAPHS = (SCRIPT, "forward", "h = self.conv(h, edges)")
+OF_DGL = ("dgl/heterograph.py", "update_all", "core.message_passing(g, mfunc, rfunc, afunc)")
+OF_PYG = ("torch_geometric/nn/conv/message_passing.py", "propagate", "out = self.message(**kwargs)")
+LOADS = ("torch_geometric/loader/dataloader.py", "__call__", "return self.collate(batch)")
+FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.00 GiB.\n"
+DGL_FULL = (
+    "dgl._ffi.base.DGLError: [10:00:00] /opt/dgl/src/runtime/cuda/cuda_device_api.cc:97: Check failed: "
+    "e == cudaSuccess: CUDA: out of memory\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("calls", "error", "of_graph"),
+    [
+        ((GRAPHS, OF_DGL), DGL_FULL, True),
+        ((GRAPHS, OF_PYG), FULL, True),
+        ((GRAPHS, LOADS), FULL, False),
+        ((GRAPHS,), DGL_FULL, False),
+    ],
+)
+def test_messages_of_a_whole_graph(
+    calls: list[tuple[str, str, str]], error: str, of_graph: bool, tmp_path: Path
+) -> None:
+    name, title, text = explained(tmp_path, frames(*calls) + error)
+    assert name == "log_gpu_memory_full"
+    assert ("edges of the graph" in title) == of_graph
+    assert ("NeighborSampler" in text) == of_graph
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "title", "words"),
+    [
+        ("assert keep.dtype == torch.bool", "AssertionError", "keep does not have the type bool", "keep = keep.bool()"),
+        ("assert x.dtype == np.float32 and y.dtype == torch.int64", "AssertionError",
+         "one of these does not have the type that the code requires: x (float32), y (int64)",
+         "y = y.to(torch.int64)"),
+        ("assert keep.dtype == torch.bool and len(keep)", "AssertionError", "a check in the script's own code failed",
+         "Print the values"),
+        ("assert keep.dtype == other.dtype", "AssertionError", "a check in the script's own code failed",
+         "Print the values"),
+        ('raise ValueError(f"need {n} GPUs")', "ValueError: need 4 GPUs but only 2 are visible",
+         "the script's settings request 4 GPUs, and this process sees 2", "--gres=gpu:4"),
+        ('raise RuntimeError(f"only {m}")', "RuntimeError: Only 1 device available, 8 requested",
+         "the script's own code stopped the run", "Change what the message names"),
+        ('raise RuntimeError(f"only {m}")', "RuntimeError: only found 1 GPU, but this recipe requires 8",
+         "the script's settings request 8 GPUs, and this process sees 1", "--gres=gpu:8"),
+        ('raise ValueError("only")', "ValueError: requires 1 GPU, but only 1 can be trusted",
+         "the script's own code stopped the run", "Change what the message names"),
+    ],
+)  # fmt: skip
+def test_what_the_script_itself_requires(code: str, error: str, title: str, words: str, tmp_path: Path) -> None:
+    _, found, text = explained(tmp_path, frames((SCRIPT, "main", code)) + f"{error}\n")
+    assert title in found
+    assert words in text
+
+
+@pytest.mark.parametrize(
+    ("before", "reported"),
+    [
+        ("10:00 - INFO - No GPU found, using cpu", True),
+        ("WARNING: CUDA is not available", True),
+        ("INFO - CUDA available: True", False),
+        ("INFO - the GPU is idle", False),
+    ],
+)
+def test_a_run_on_the_cpu_that_a_user_stopped(before: str, reported: bool, tmp_path: Path) -> None:
+    name, title, text = explained(tmp_path, f"{before}\nINFO - Loading the model\nTraining interrupted by user\n")
+    assert name == "log_interrupted"
+    assert ("no GPU is available" in title) == reported
+    assert ("torch.cuda.is_available()" in text) == reported
+
+
+INSTANTIATED = (
+    "{prefix}hydra.errors.InstantiationException: Error in call to target 'nets.{owner}':\n"
+    '{prefix}TypeError("{owner}.__init__() {what}")\n'
+    "{prefix}full_key: {key}\n"
+)
+
+
+@pytest.mark.parametrize("prefix", ["", "(TaskRunner pid=77) "])
+def test_a_key_of_hydras_config(prefix: str, tmp_path: Path) -> None:
+    log = INSTANTIATED.format(
+        prefix=prefix, owner="Encoder", what="got an unexpected keyword argument 'width'", key="model.encoder"
+    )
+    name, title, text = explained(tmp_path, log)
+    assert name == "log_config_key_not_accepted"
+    assert "model.encoder.width, which Encoder does not accept" in title
+    assert "~model.encoder.width" in text
+
+
+def test_another_failure_of_hydras_object(tmp_path: Path) -> None:
+    log = INSTANTIATED.format(prefix="", owner="Encoder", what="missing 1 required argument: 'width'", key="model")
+    name, _, _ = explained(tmp_path, log)
+    assert name != "log_config_key_not_accepted"
+
+
+STEP = "{{'loss': {loss}, 'grad_norm': {norm}, 'completion_length': 128.0, 'reward': {mean}, 'reward_std': {std}}}\n"
+ENDED = "{'train_runtime': 90.5, 'train_steps_per_second': 0.2, 'train_loss': 0.0, 'epoch': 1.0}\n"
+
+
+@pytest.mark.parametrize(
+    ("steps", "same"),
+    [
+        (STEP.format(loss=0.0, norm=0.0, mean=0.0, std=0.0) * 12, True),
+        (STEP.format(loss="'0'", norm="'0'", mean="'1'", std="'0'") * 20, True),
+        (STEP.format(loss=0.0, norm=0.0, mean=0.0, std=0.0) * 3, False),
+        (STEP.format(loss=0.0, norm=0.0, mean=0.0, std=0.0) * 12
+         + STEP.format(loss=0.1, norm=0.4, mean=0.2, std=0.3), False),
+        (STEP.format(loss=0.0, norm=0.05, mean=0.0, std=0.0) * 12, False),  # the KL term still trains
+    ],
+)  # fmt: skip
+def test_rewards_that_never_differ(steps: str, same: bool, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(steps + ENDED, "utf-8")
+    first = root_cause.find_cause(read.read_logs([path]), None).first
+    assert (first is not None and first.id == "log_rewards_never_differ") == same
