@@ -88,6 +88,9 @@ def test_a_job_that_failed_before_it_was_killed(tmp_path: Path) -> None:
     assert name == "log_gpu_memory_full"
 
 
+LIMIT = ("unittest/case.py", "assertLessEqual", "raise self.failureException(msg)")
+
+
 OF_WINDOWS = """\
 ---------------------------------------------------------------------------
 {error}                                 Traceback (most recent call last)
@@ -233,3 +236,49 @@ def test_rewards_that_never_differ(steps: str, same: bool, tmp_path: Path) -> No
     path.write_text(steps + ENDED, "utf-8")
     first = root_cause.find_cause(read.read_logs([path]), None).first
     assert (first is not None and first.id == "log_rewards_never_differ") == same
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "title", "words"),
+    [
+        ("self.assertLessEqual(", "AssertionError: 31.5 not less than or equal to 20", "it measured 31.5, which is not "
+         "less than or equal to 20 (fit.py:7", "Nothing crashed"),
+        ("self.assertGreater(score, 0.4, 'GSM8K')", "AssertionError: 0.31 not greater than 0.4 : GSM8K",
+         "it measured 0.31, which is not greater than 0.4", "change the limit"),
+        ("check(age)", "AssertionError: 31.5 not less than 20", "31.5 not less than 20", "The traceback"),
+    ],
+)  # fmt: skip
+def test_a_limit_that_a_test_has(code: str, error: str, title: str, words: str, tmp_path: Path) -> None:
+    calls = ((SCRIPT, "test_speed", code), LIMIT)
+    _, found, text = explained(tmp_path, frames(*calls) + f"{error}\n")
+    assert title in found
+    assert words in text
+
+
+STUCK = (
+    "[rank{rank}]:[E626 10:00:0{rank}.039567920 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective "
+    "operation timeout: WorkNCCL(SeqNum={seq}, OpType=_ALLGATHER_BASE, NumelIn=64, NumelOut=128, Timeout(ms)=600000) "
+    "ran for 600021 milliseconds before timing out.\n"
+)
+ELASTIC = """\
+============================================================
+fit.py FAILED
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-06-26_10:00:09
+  host      : n7
+  rank      : 0 (local_rank: 0)
+  exitcode  : -6 (pid: 71)
+  error_file: <N/A>
+  traceback : Signal 6 (SIGABRT) received by PID 71
+============================================================
+"""
+
+
+@pytest.mark.parametrize("positions", [(404, 405), (90, 88)])
+def test_two_ranks_out_of_step_whichever_exits_first(positions: tuple[int, int], tmp_path: Path) -> None:
+    stuck = "".join(STUCK.format(rank=rank, seq=seq) for rank, seq in enumerate(positions))
+    name, title, _ = explained(tmp_path, f"step 1 loss 2.0\n{stuck}terminate called\n{ELASTIC}")
+    assert name == "log_ranks_out_of_step"
+    assert "out of step" in title

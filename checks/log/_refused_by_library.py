@@ -70,6 +70,16 @@ _OF_LIBRARY = (
             "was closed{at}", "The with block of the pool has ended, or the program is ending while a thread still "
             "works. An exception before that can be the reason.",
             (Fix("Submit within the with block, and wait for the results there."),), of_code=True),
+    Refusal("AssertionError", r"^(?P<got>-?\d[\d.e+-]*) not (?P<how>(?:less|greater) than(?: or equal to)?) "
+            r"(?P<limit>-?\d[\d.e+-]*)",
+            "a limit of a test was missed: it measured {got}, which is not {how} {limit}{at}", "Nothing crashed: the "
+            "program ran, and the test compares a result (a time, a rate, an accuracy, a difference) with a limit of "
+            "its own. The result changes with the hardware, its load, the versions and the settings.",
+            (Fix("Read in the output above that line what was measured, and compare it with an earlier good run: GPUs, "
+                 "versions, settings, other load on the machine.", ()),
+             Fix("If this machine cannot reach the limit, change the limit in the test.",
+                 ("git log -p -- TEST_FILE.py",))),
+            line=r"\bself\.assert(?:Less|Greater)\w*\(", of_code=True),
     Refusal("AssertionError", r"daemonic processes are not allowed to have children", "a process that may not start "
             "others starts some{at}", "Workers of a DataLoader and of multiprocessing.Pool are daemons: they cannot "
                                       "have "

@@ -45,10 +45,10 @@ ROWS = (
     _row("config_object_key", r"^full_key: \w", ("full_key: model.optimizer",),
          "https://github.com/facebookresearch/hydra/blob/main/hydra/_internal/instantiate/_instantiate2.py"),
     # The metrics of a step of GRPO, as trl logs them.
-    _row("rewards_same", rf"(?=.*{_REWARD_STD}{_ZERO})(?=.*{_NORM}{_ZERO})",
+    _row("rewards_same", rf"^(?=.*{_REWARD_STD}{_ZERO})(?=.*{_NORM}{_ZERO}).*\breward_std\b",
          ("{'loss': 0.0, 'grad_norm': 0.0, 'reward': 0.0, 'reward_std': 0.0, 'epoch': 0.1}",
           "{'loss': '0', 'grad_norm': '0', 'reward': '0', 'reward_std': '0', 'kl': '0'}"), _GRPO),
-    _row("rewards_differ", rf"(?=.*{_REWARD_STD})(?=.*{_NORM})(?!(?=.*{_REWARD_STD}{_ZERO})(?=.*{_NORM}{_ZERO}))",
+    _row("rewards_differ", rf"^(?=.*{_NORM})(?!(?=.*{_REWARD_STD}{_ZERO})(?=.*{_NORM}{_ZERO})).*{_REWARD_STD}\S",
          ("{'loss': 0.01, 'grad_norm': 0.3, 'reward': 0.4, 'reward_std': 0.2, 'epoch': 0.1}",), _GRPO),
     _row("gpu_not_available",
          r"\b(?i:cuda|gpus?)(?: is| are)? not available\b|\bNo (?:CUDA )?GPUs? (?:available|found)\b",
