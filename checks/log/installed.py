@@ -39,6 +39,21 @@ _BUILD_APEX = (
 _CHECK_BUILT = "mgpu doctor --only extension_does_not_load,extension_built_for_another_torch"
 
 
+def _of_apex(file: str) -> Meaning:
+    """Return the meaning for NVIDIA's apex, which is not on PyPI."""
+    return Meaning(
+        f"apex: {_BUILT}",
+        f"{file} is its file. {_BUILT_FOR_ONE}",
+        (
+            Fix(
+                "Build NVIDIA's apex again from its source, with the installed torch. (The apex on PyPI is another "
+                "project.)",
+                ("pip uninstall -y apex", _BUILD_APEX, _CHECK_BUILT),
+            ),
+        ),
+    )
+
+
 def _extension(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Name the package of the extension that does not load; None if its file does not show it."""
     *folders, file = groups["library"].replace("\\", "/").split("/")
@@ -49,17 +64,7 @@ def _extension(groups: Mapping[str, str], raised: UncaughtException | None) -> M
     if package in ("torch", "nvidia"):
         return None
     if package == "apex":
-        return Meaning(
-            f"apex: {_BUILT}",
-            f"{file} is its file. {_BUILT_FOR_ONE}",
-            (
-                Fix(
-                    "Build NVIDIA's apex again from its source, with the installed torch. (The apex on PyPI is another "
-                    "project.)",
-                    ("pip uninstall -y apex", _BUILD_APEX, _CHECK_BUILT),
-                ),
-            ),
-        )
+        return _of_apex(file)
     if package:
         again = "pip install --force-reinstall --no-build-isolation --no-cache-dir {:package}"
         return Meaning(
