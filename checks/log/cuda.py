@@ -136,8 +136,8 @@ ROWS = (
         r"NVIDIA driver on your system is too old(?: \(found version (?P<found>\d{4,5})\))?|"
         r"CUDA driver version is insufficient for CUDA runtime version|"
         r"API call is not supported in the installed CUDA driver",
-        ("The NVIDIA driver on your system is too old (found version 11040).",
-         "RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version"),
+        ("RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version",
+         "The NVIDIA driver on your system is too old (found version 11040)."),
         "the driver is too old for the CUDA that torch was built with",
         "torch reports that no GPU is available, and a run without --cpu falls back to the CPU or fails.",
         _DRIVER, "https://github.com/zai-org/ChatGLM3/issues/100", explain=driver_of_cuda),
