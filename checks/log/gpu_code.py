@@ -115,11 +115,10 @@ ROWS = (
         Fix("Use PyTorch's own attention.", ("from_pretrained(..., attn_implementation='sdpa')",)),
         "https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/flash_api.cpp"),
     Row("log_head_too_large_for_flash_attention", "root", "script",
-        r"FlashAttention (?:forward |backward )?only supports head dimension (?P<limit>at most \d+|divisible by \d+)",
+        r"FlashAttention (?:forward |backward )?only supports head dimension (?P<limit>at most \d+)",
         ("RuntimeError: FlashAttention forward only supports head dimension at most 256",
          "RuntimeError: FlashAttention backward only supports head dimension at most 128",
-         "RuntimeError: FlashAttention only supports head dimension at most 256",
-         "RuntimeError: FlashAttention forward only supports head dimension divisible by 8"),
+         "RuntimeError: FlashAttention only supports head dimension at most 256"),
         "FlashAttention has no kernel for this model's attention heads: their dimension must be {limit}",
         "The head dimension (head_dim of the model's config, or hidden_size / num_attention_heads) is not one that "
         "this build of FlashAttention supports. It is a property of the model, not of the GPU's age. Some models have "
