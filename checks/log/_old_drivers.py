@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
@@ -27,9 +28,10 @@ _OLD_WHEELS = {
 
 def driver_of_cuda(groups: Mapping[str, str], _: UncaughtException | None) -> Meaning | None:
     """Translate the version of torch's message (11040 is CUDA 11.4); None if the line has none."""
-    found = groups["found"]
-    if not found.isdigit():
+    version = re.search(r"found version (\d+)", groups["found"])
+    if not version:
         return None
+    found = version[1]
     major, minor = int(found) // 1000, int(found) % 1000 // 10
     older = _OLD_WHEELS.get(major)
     return Meaning(

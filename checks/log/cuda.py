@@ -133,9 +133,9 @@ ROWS = (
         "Triton, torch.compile or an extension produced portable code (PTX) that this driver cannot translate.",
         _DRIVER, _DRIVER_API),
     Row("log_driver_too_old", "root", "cuda",
-        r"NVIDIA driver on your system is too old(?: \(found version (?P<found>\d{4,5})\))?|"
+        r"(?P<found>NVIDIA driver on your system is too old(?: \(found version \d{4,5}\))?|"
         r"CUDA driver version is insufficient for CUDA runtime version|"
-        r"API call is not supported in the installed CUDA driver",
+        r"API call is not supported in the installed CUDA driver)",
         ("RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version",
          "The NVIDIA driver on your system is too old (found version 11040)."),
         "the driver is too old for the CUDA that torch was built with",

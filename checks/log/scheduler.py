@@ -127,8 +127,8 @@ ROWS = (
         "https://slurm.schedmd.com/scancel.html", summary="The Slurm job was cancelled.",
         effect_of="job_cancel", cases=(STEP_NEVER_STARTED,)),
     Row("log_batch_job_cancelled", "root", "scheduler",
-        r"\b(?P<reason>TERM_(?:OWNER|FORCE_OWNER|ADMIN|FORCE_ADMIN|REMOVE_HUNG_JOB))\b|"
-        r"[Jj]ob (?:was )?(?:deleted|killed) by (?:its |the )?(?:owner|user|operator|administrator)\b",
+        r"(?P<reason>\bTERM_(?:OWNER|FORCE_OWNER|ADMIN|FORCE_ADMIN|REMOVE_HUNG_JOB)\b|"
+        r"[Jj]ob (?:was )?(?:deleted|killed) by (?:its |the )?(?:owner|user|operator|administrator)\b)",
         ("TERM_OWNER: job killed by owner.", "TERM_ADMIN: job killed by root or LSF administrator.",
          "Job was killed by the administrator"),
         "the batch system cancelled the job on request (bkill, qdel)",
