@@ -12,6 +12,7 @@ from mgpu.snapshot import UncaughtException
 # accelerate launch the script is the outermost frame.
 _LAUNCHER = ("torch", "accelerate")
 _CELLS = ("Cell In", "<ipython-input")
+_WORKER = "torch/utils/data/_utils/worker.py in _worker_loop"  # the frame in which the dataset is called
 
 _MEANING = Meaning(
     "a notebook used CUDA before notebook_launcher forked the ranks",
@@ -30,13 +31,18 @@ _MEANING = Meaning(
 
 def explain_fork(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain CUDA in a forked process: of a notebook's launcher, or of a DataLoader."""
-    if raised is not None and raised.loader:
+    if raised is not None and (raised.loader or _WORKER in raised.frames):
+        own = raised.own_code if _WORKER in raised.frames and raised.place else None
         return Meaning(
-            "a DataLoader worker used CUDA",
+            "a DataLoader worker used CUDA" + (f" ({raised.place})" if own else ""),
             "Workers are forked from the rank, whose CUDA they cannot use. The dataset or the collator creates or "
-            "moves tensors to the GPU.",
+            "moves tensors to the GPU" + (f': "{own}".' if own else "."),
             (
                 Fix("Create tensors on the CPU in the dataset and collator, and move them in the training loop."),
+                Fix(
+                    "If a model has to run there (an encoder), load in the rank itself, or encode the data before.",
+                    ("DataLoader(..., num_workers=0)",),
+                ),
                 Fix("Or start workers with spawn.", ("DataLoader(..., multiprocessing_context='spawn')",)),
             ),
         )

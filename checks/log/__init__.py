@@ -19,8 +19,8 @@
 * windows: did something fail that only Windows and WSL have?
 * gpu_code: does the script ask of a GPU what it cannot?
 * inference, inference_setup, ray_cluster, ray_setup, rollouts: did vLLM, SGLang or Ray fail in the run?
-* reinforcement, verl_settings, lightning, more_trainers, config_files: did a trainer with vLLM, Lightning, another
-  trainer, or the reader of a config file refuse?
+* reinforcement, verl_settings, lightning, more_trainers, config_files, config_keys: did a trainer with vLLM,
+  Lightning, another trainer, or the reader of a config file refuse?
 * versions, models: do two installed packages, or a model and transformers, not fit?
 * installed, pip: does a library, an extension or a build not fit?
 * compiling, kernels, building, generated_code: did torch.compile, a kernel, a compiler, a linker or make fail, or was
@@ -61,8 +61,9 @@
 * package_faults, framework_mistakes: did a package fail in its own code, or packages among themselves?
 * commands, shell_scripts: did the shell, a command line's parser or a container tool end the run at its start?
 * other_programs: did Java, a recipe's scripts, a simulator or a database stop the run?
-* printed_stacks, after_end, not_finite, nan_until_stopped, own_message, cut_tracebacks: what does a log show without
-  an error, or whose training had finished, or that ends with the program's own message, or within a traceback?
+* printed_stacks, after_end, not_finite, nan_until_stopped, same_rewards, own_message, cut_tracebacks: what does a log
+  show without an error, or whose training had finished, or that ends with the program's own message, or within a
+  traceback?
 * refused, between_packages, exceptions: which exceptions of Python are left that no table knows?
 """
 
@@ -87,7 +88,8 @@ ORDER: tuple[str, ...] = (
     "started_twice", "gpu_memory", "cuda", "cuda_calls", "amd", "ascend", "windows", "gpu_code", "inference",
     "inference_setup", "late_servers", "ray_cluster", "rollouts", "ray_setup", "reinforcement", "verl_settings",
     "lightning",
-    "more_trainers", "config_files", "versions", "models", "pretrained", "adapters", "diffusion_models", "vision",
+    "more_trainers", "config_files", "config_keys", "versions", "models", "pretrained", "adapters", "diffusion_models",
+    "vision",
     "rendering", "graphs_and_sound", "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling",
     "kernels", "building", "generated_code", "hub", "data", "batches", "system_parts", "paths", "dataset_library",
     "lost_folder", "streams_and_trackers", "wrapping", "sharding", "model_placement", "assertions", "mesh", "dtensors",
@@ -96,8 +98,8 @@ ORDER: tuple[str, ...] = (
     "recomputation", "precision", "tensors", "indexing", "autograd", "saved_files", "collectives", "nccl",
     "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings",
     "waiting", "stalled", "diverged", "lone_work", "still_working", "stood_still", "stopped_early", "after_end",
-    "printed_stacks", "not_finite", "nan_until_stopped", "own_message", "cut_tracebacks", "commands", "shell_scripts",
-    "dataset_columns",
+    "printed_stacks", "not_finite", "nan_until_stopped", "same_rewards", "own_message", "cut_tracebacks", "commands",
+    "shell_scripts", "dataset_columns",
     "other_programs", "own_code", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
 )
 # fmt: on

@@ -109,6 +109,21 @@ OF_TRAINERS = (
          trace("train.py in main", "pytorch_lightning/trainer/trainer.py in fit", "train.py in training_step",
                "torch/nn/modules/conv.py in forward"),
          _LIGHTNING),
+    Case(within(r"^dgl/\w+\.py in (?:update_all|apply_edges|message_passing|invoke_\w+)$|"
+                r"^torch_geometric/nn/conv/message_passing\.py in (?:propagate|message)$"),
+         "a GPU's memory is full while a layer passes messages along the edges of the graph (DGL, PyTorch Geometric)",
+         "A message per edge, of the size of a node's features, is held for every layer until the backward pass. With "
+         "the whole graph as one batch, the number of edges decides, and so do functions of your own for the messages "
+         "or their sum: the library's own combine both without storing the messages.",
+         (Fix("Train on batches of nodes with sampled neighbors.",
+              ("dgl.dataloading.DataLoader(g, ids, dgl.dataloading.NeighborSampler([15, 10]), batch_size=1024)",
+               "torch_geometric.loader.NeighborLoader(data, num_neighbors=[15, 10], batch_size=1024)")),
+          Fix("Use the library's functions for messages and their sum, or fewer features or heads per layer.",
+              ("g.update_all(dgl.function.copy_u('h', 'm'), dgl.function.mean('m', 'h'))",)),
+          _KEPT),
+         trace("train.py in main", "net.py in forward", "dgl/heterograph.py in update_all",
+               "dgl/core.py in invoke_udf_reduce"),
+         "https://www.dgl.ai/dgl_docs/guide/minibatch.html"),
     Case(every(_IN_LOOP, _EVALUATING, never(_BACKWARD)),
          "a GPU's memory is full during evaluation",
          "Evaluation or inference can need more than training: it builds a graph that it does not need, its batch or "

@@ -11,6 +11,7 @@ from mgpu.snapshot import UncaughtException
 from ._messages import in_one_line, short_name
 from ._missing_weights import missing_weights, with_short_paths
 from ._own_objects import Meaning, file_of
+from ._own_requirements import other_dtype, too_few_gpus
 from ._printed_sizes import printed_sizes
 from ._square_images import not_square
 
@@ -45,6 +46,8 @@ def stopped_by_itself(one: UncaughtException) -> Meaning | None:
         said = "" if one.message.startswith("assert ") else f": {with_short_paths(one.message)}"
         if condition in ("False", "0"):
             return _stops_itself(one, said)
+        if not said and (of_type := other_dtype(one, condition)):
+            return of_type
         printed = printed_sizes(one, condition)
         if not said and (square := not_square(one, condition, printed)):
             return square
@@ -61,6 +64,8 @@ def stopped_by_itself(one: UncaughtException) -> Meaning | None:
         )
     is_key = short == "KeyError" and one.message.count(" ") < _SENTENCE  # a name alone is not a reason
     if code.startswith("raise ") and one.message and not is_key and short != "StopIteration":
+        if too_few := too_few_gpus(one):
+            return too_few
         return _raised_by_script(one, code)
     return None
 

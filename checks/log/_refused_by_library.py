@@ -70,6 +70,16 @@ _OF_LIBRARY = (
             "was closed{at}", "The with block of the pool has ended, or the program is ending while a thread still "
             "works. An exception before that can be the reason.",
             (Fix("Submit within the with block, and wait for the results there."),), of_code=True),
+    Refusal("AssertionError", r"^(?P<got>-?\d[\d.e+-]*) not (?P<how>(?:less|greater) than(?: or equal to)?) "
+            r"(?P<limit>-?\d[\d.e+-]*)",
+            "a limit of a test was missed: it measured {got}, which is not {how} {limit}{at}", "Nothing crashed: the "
+            "program ran, and the test compares a result (a time, a rate, an accuracy, a difference) with a limit of "
+            "its own. The result changes with the hardware, its load, the versions and the settings.",
+            (Fix("Read in the output above that line what was measured, and compare it with an earlier good run: GPUs, "
+                 "versions, settings, other load on the machine.", ()),
+             Fix("If this machine cannot reach the limit, change the limit in the test.",
+                 ("git log -p -- TEST_FILE.py",))),
+            line=r"\bself\.assert(?:Less|Greater)\w*\(", of_code=True),
     Refusal("AssertionError", r"daemonic processes are not allowed to have children", "a process that may not start "
             "others starts some{at}", "Workers of a DataLoader and of multiprocessing.Pool are daemons: they cannot "
                                       "have "
@@ -156,9 +166,11 @@ _OF_WORK = (
             "and a state of another generator or device does not fit.",
             (Fix("Restore it in its own form.", ("random.setstate((v, tuple(s), g))",
                                                  "torch.set_rng_state(state.cpu())")),), of_code=True),
-    Refusal("RuntimeError", r"^No active exception to re-?raise", "raise without an exception is outside of an except "
-            "branch{at}", "There is nothing to pass on.", (Fix("Name the exception.", ("raise ValueError('why')",)),),
-            of_code=True),
+    Refusal("RuntimeError", r"^No active exception to re-?raise", "a bare raise was reached outside of an except "
+            "branch{at}", "There is no exception that it could pass on. Often it was left there to stop the program "
+            "while debugging, after some prints.",
+            (Fix("If it was only for debugging, remove it: nothing else failed there.", ()),
+             Fix("If it reports an error, name the exception.", ("raise ValueError('why')",))), of_code=True),
     Refusal("AttributeError", r"^cannot assign (?P<what>\w+) before Module\.__init__\(\) call", "a {what} is set in a "
             "torch module before super().__init__() was called{at}", "nn.Module prepares its lists of layers and "
             "parameters there.", (Fix("Call it first, in every __init__.", ("super().__init__()",)),), of_code=True),

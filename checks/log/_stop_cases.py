@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case
 from mgpu.snapshot import Log, SignatureMatch, UncaughtException, seconds_between_lines
 
-from ._circumstances import every, last_did, within
+from ._circumstances import every, last_did, never, shown, within
 
 _OF_LAUNCHER = re.compile(r"got signal: 15\b|Received (?:15|Signals\.SIGTERM) death signal|received SIGTERM")
 _WAITS = re.compile(r"\.(?:wait|join)\(|\bsleep\(")
@@ -97,6 +97,17 @@ _IN_FETCH = (
     '  File "/home/user/clips.py", line 7, in __getitem__\n    member = archive.getmember(name)\n'
     '  File "/usr/lib/python3.12/tarfile.py", line 235, in next\n    buf = self.fileobj.read(size)\n'
     "KeyboardInterrupt\n")
+INTERRUPTED_ON_CPU = Case(
+    every(shown("gpu_not_available"), never(_in_the_script)),
+    "the run was interrupted (Ctrl-C); before that, it had reported that no GPU is available",
+    'The program printed "{shown_gpu_not_available}", and went on with the CPU, where a model that is meant for a GPU '
+    "takes very long to load and to compute. A user, or a program that sends SIGINT, stopped it: it had not failed.",
+    (Fix("Check why torch sees no GPU before you start it again: the driver, a torch that was built for the CPU only, "
+         "or a job without a GPU.",
+         ("nvidia-smi", "python -c 'import torch; print(torch.__version__, torch.cuda.is_available())'",
+          "mgpu doctor")),),
+    "INFO - CUDA not available\nINFO - Loading the model\nTraining interrupted by user\n",
+    "https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_available.html")
 INTERRUPTED_WHILE_LOADING = Case(
     every(_in_the_script, within(r"^torch/utils/data/_utils/fetch\.py in fetch$")),
     "the run was interrupted (Ctrl-C) while it loaded a batch",

@@ -15,6 +15,7 @@ from ._extension_kernels import extension_without_kernels
 from ._gpu_generations import other_generation
 from ._gpu_number_cases import GLOBAL_RANK, GPU_NUMBERS
 from ._kernel_cases import CRASHES, FAILED_IN_TRAINING, START_IN_FORK
+from ._old_drivers import driver_of_cuda
 from ._plain_torch_cases import CUBLAS_HANDLE
 from ._ray_cases import GPU_NOT_REQUESTED
 
@@ -132,13 +133,14 @@ ROWS = (
         "Triton, torch.compile or an extension produced portable code (PTX) that this driver cannot translate.",
         _DRIVER, _DRIVER_API),
     Row("log_driver_too_old", "root", "cuda",
-        r"NVIDIA driver on your system is too old|CUDA driver version is insufficient for CUDA runtime version|"
-        r"API call is not supported in the installed CUDA driver",
-        ("The NVIDIA driver on your system is too old (found version 11040).",
-         "RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version"),
+        r"(?P<found>NVIDIA driver on your system is too old(?: \(found version \d{4,5}\))?|"
+        r"CUDA driver version is insufficient for CUDA runtime version|"
+        r"API call is not supported in the installed CUDA driver)",
+        ("RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version",
+         "The NVIDIA driver on your system is too old (found version 11040)."),
         "the driver is too old for the CUDA that torch was built with",
         "torch reports that no GPU is available, and a run without --cpu falls back to the CPU or fails.",
-        _DRIVER, "https://github.com/zai-org/ChatGLM3/issues/100"),
+        _DRIVER, "https://github.com/zai-org/ChatGLM3/issues/100", explain=driver_of_cuda),
     Row("log_no_gpu", "root", "cuda",
         r"Found no NVIDIA driver on your system|couldn't communicate with the NVIDIA driver|"
         r"(?<!CUDA_ERROR_NO_DEVICE: )no CUDA-capable device is detected|No CUDA GPUs are available|no GPUs found!|"

@@ -14,6 +14,7 @@ from ._stop_cases import (
     ENDED_WHILE_SAVING,
     ENDED_WITH_SESSION,
     INTERRUPTED_IN_SCRIPT,
+    INTERRUPTED_ON_CPU,
     INTERRUPTED_WHILE_LOADING,
     STOPPED_WHILE_SAVING,
 )
@@ -192,7 +193,8 @@ ROWS = (
         "the run was interrupted (Ctrl-C)",
         "A user, or a program that sends SIGINT, stopped it. What the ranks print afterwards is a consequence.",
         Fix("Start it again, or resume from the last checkpoint.", ("mgpu launch train.py",)), _ELASTIC,
-        effect_of="stop", cases=(INTERRUPTED_WHILE_LOADING, INTERRUPTED_IN_SCRIPT)),
+        effect_of="stop", because_of=("log_batch_job_cancelled",),  # LSF sends SIGINT first
+        cases=(INTERRUPTED_WHILE_LOADING, INTERRUPTED_IN_SCRIPT, INTERRUPTED_ON_CPU)),
     Row("log_asked_to_end", "secondary", "scheduler", r"got signal: 15\b|"
         r"Received (?:15|Signals\.SIGTERM) death signal|"
         r"Main process received SIGTERM, exiting|\*\*\* SIGTERM received at time=|^Terminated with signal 15$|"

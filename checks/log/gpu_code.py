@@ -108,12 +108,26 @@ ROWS = (
         "https://github.com/huggingface/transformers/blob/main/src/transformers/training_args.py",
         because_of=("log_cuda_start_failed", "log_driver_too_old", "log_fabric_not_ready")),
     Row("log_gpu_too_old_for_flash_attention", "root", "script",
-        r"FlashAttention only supports Ampere|FlashAttention forward only supports",
+        r"FlashAttention only supports Ampere|FlashAttention forward only supports (?!head dimension)",
         ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.",),
         "FlashAttention was requested on a GPU older than Ampere, or with unsupported sizes",
         "Its kernels exist for compute capability 8.0 and above.",
         Fix("Use PyTorch's own attention.", ("from_pretrained(..., attn_implementation='sdpa')",)),
         "https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/flash_api.cpp"),
+    Row("log_head_too_large_for_flash_attention", "root", "script",
+        r"FlashAttention (?:forward |backward )?only supports head dimension (?P<limit>at most \d+)",
+        ("RuntimeError: FlashAttention forward only supports head dimension at most 256",
+         "RuntimeError: FlashAttention backward only supports head dimension at most 128",
+         "RuntimeError: FlashAttention only supports head dimension at most 256"),
+        "FlashAttention has no kernel for this model's attention heads: their dimension must be {limit}",
+        "The head dimension (head_dim of the model's config, or hidden_size / num_attention_heads) is not one that "
+        "this build of FlashAttention supports. It is a property of the model, not of the GPU's age. Some models have "
+        "layers whose heads are larger than those of the others.",
+        (Fix("Use PyTorch's own attention, which has no such limit.",
+             ("from_pretrained(..., attn_implementation='sdpa')",)),
+         Fix("Compare with the model's sizes.", ("grep -nE 'head_dim|hidden_size|num_attention_heads' config.json",))),
+        "https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/flash_api.cpp",
+        summary="FlashAttention does not support the model's head dimension."),
     Row("log_tensors_on_several_devices", "root", "script",
         r"Expected all tensors to be on the same device|[Ee]xpected self and \w+ to be on the same device|"
         r"Query/Key/Value should be on the same device|indices should be either on cpu or on the same device|"

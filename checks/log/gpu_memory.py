@@ -304,7 +304,7 @@ ROWS = (
         r"^(?!.*this process has.* Process \d+ has|.*Process \d+ has.*(?:this process has| Process \d+ has))"
         r"(?!.*(?:cumem_allocator|on a different rank|RayTaskError\(OutOfMemoryError\): ray::)).*"
         r"(?P<numbers>(?:CUDA out of memory|(?<!ray\.exceptions\.)(?<!Ray)(?<!java\.lang\.)OutOfMemoryError\b|"
-        r"CUDA [Ee]rror: out of memory|"
+        r"CUDA(?: [Ee]rror)?: out of memory|"
         r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|"
         r"(?:CUDA driver error|Triton Error \[CUDA\]): out of memory|cuda runtime error \(2\)).{0,300})",
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 "

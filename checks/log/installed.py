@@ -32,7 +32,26 @@ _PACKAGES = (
 
 _BUILT = "a compiled extension was built for another torch (undefined symbol)"
 _BUILT_FOR_ONE = "An extension is built for exactly one torch version. After torch was changed, it no longer loads."
+_BUILD_APEX = (
+    "git clone https://github.com/NVIDIA/apex && cd apex && APEX_CPP_EXT=1 APEX_CUDA_EXT=1 pip install -v "
+    "--no-build-isolation --no-cache-dir ."
+)
 _CHECK_BUILT = "mgpu doctor --only extension_does_not_load,extension_built_for_another_torch"
+
+
+def _of_apex(file: str) -> Meaning:
+    """Return the meaning for NVIDIA's apex, which is not on PyPI."""
+    return Meaning(
+        f"apex: {_BUILT}",
+        f"{file} is its file. {_BUILT_FOR_ONE}",
+        (
+            Fix(
+                "Build NVIDIA's apex again from its source, with the installed torch. (The apex on PyPI is another "
+                "project.)",
+                ("pip uninstall -y apex", _BUILD_APEX, _CHECK_BUILT),
+            ),
+        ),
+    )
 
 
 def _extension(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
@@ -44,6 +63,8 @@ def _extension(groups: Mapping[str, str], raised: UncaughtException | None) -> M
     package = package or next((skew.distribution(one) for one in reversed(folders) if skew.is_known(one)), None)
     if package in ("torch", "nvidia"):
         return None
+    if package == "apex":
+        return _of_apex(file)
     if package:
         again = "pip install --force-reinstall --no-build-isolation --no-cache-dir {:package}"
         return Meaning(

@@ -129,13 +129,11 @@ ROWS = (
         "https://github.com/pytorch/pytorch/blob/main/torch/_dynamo/backends/registry.py",
         summary="torch.compile has no backend of that name."),
     Row("log_attention_kernel_refused", "root", "script",
-        r"FlashAttention (?:backward )?only supports head dimension|Head_size should be below or equal to|"
+        r"Head_size should be below or equal to|"
         r"Number of heads in key/value must divide number of heads in query|"
         r"(?:Input tensor|q|k|v) must have contiguous last dimension|Expected is_sm80(?: \|\| is_sm90)? to be true|"
         r"No operator found for `memory_efficient_attention_\w+`",
-        ("RuntimeError: FlashAttention only supports head dimension at most 256",
-         "RuntimeError: FlashAttention backward only supports head dimension at most 256",
-         "RuntimeError: Number of heads in key/value must divide number of heads in query",
+        ("RuntimeError: Number of heads in key/value must divide number of heads in query",
          "RuntimeError: Input tensor must have contiguous last dimension",
          "RuntimeError: Expected is_sm80 || is_sm90 to be true, but got false.",
          "NotImplementedError: No operator found for `memory_efficient_attention_forward` with inputs:"),

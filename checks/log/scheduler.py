@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Case, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import shown
@@ -17,6 +19,30 @@ _SBATCH = "https://slurm.schedmd.com/sbatch.html"
 _LIGHTNING = (
     "https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/fabric/plugins/environments/slurm.py"
 )
+
+
+# What LSF's reasons mean (bjobs -l, bhist -l), and who can say why.
+_BY_ADMINISTRATOR = frozenset({"TERM_ADMIN", "TERM_FORCE_ADMIN"})
+
+
+def _who_cancelled(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Return the meaning of LSF's reason for an administrator; None for the others, which the row describes."""
+    if groups.get("reason") not in _BY_ADMINISTRATOR:
+        return None
+    return Meaning(
+        f"root or an administrator of the cluster killed the job (LSF: {groups['reason']})",
+        "The program had not failed. What it prints after the signal (KeyboardInterrupt, a traceback) only shows where "
+        "it was then. Usual reasons are a rule of the queue that the job broke, its memory or idle GPUs, or "
+        "maintenance of the node.",
+        (
+            Fix(
+                "Ask the administrators why, with the job's number. The job's history has the time, its summary the "
+                "memory that it used and requested.",
+                ("bhist -l JOBID", "bjobs -l JOBID"),
+            ),
+            Fix("Resume from the last checkpoint when the reason is known."),
+        ),
+    )
 
 
 def _nothing_failed(log: Log, raised: UncaughtException | None) -> bool:
@@ -101,15 +127,16 @@ ROWS = (
         "https://slurm.schedmd.com/scancel.html", summary="The Slurm job was cancelled.",
         effect_of="job_cancel", cases=(STEP_NEVER_STARTED,)),
     Row("log_batch_job_cancelled", "root", "scheduler",
-        r"\bTERM_(?:OWNER|FORCE_OWNER|ADMIN|FORCE_ADMIN|REMOVE_HUNG_JOB)\b|"
-        r"[Jj]ob (?:was )?(?:deleted|killed) by (?:its |the )?(?:owner|user|operator|administrator)\b",
+        r"(?P<reason>\bTERM_(?:OWNER|FORCE_OWNER|ADMIN|FORCE_ADMIN|REMOVE_HUNG_JOB)\b|"
+        r"[Jj]ob (?:was )?(?:deleted|killed) by (?:its |the )?(?:owner|user|operator|administrator)\b)",
         ("TERM_OWNER: job killed by owner.", "TERM_ADMIN: job killed by root or LSF administrator.",
          "Job was killed by the administrator"),
         "the batch system cancelled the job on request (bkill, qdel)",
         "You or an administrator cancelled it, because it hung or for another reason. What the program prints then is "
         "a consequence.",
         Fix("Find out who cancelled it, and when.", ("bhist -l JOBID", "qstat -fx JOBID")),
-        "https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=bjobs-options", effect_of="job_cancel"),
+        "https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=bjobs-options", effect_of="job_cancel",
+        explain=_who_cancelled),
     Row("log_slurm_out_of_memory", "root", "scheduler",
         r"Detected \d+ oom[_-]kill events? in|\btasks? [\d,-]+: Out Of Memory|"
         r"(?:Exceeded (?:job|step)|(?:Job|StepId=)\S* ?\d* exceeded) memory limit\b|Some of (?:the step tasks|your "

@@ -13,6 +13,10 @@ def _row(name: str, pattern: str, samples: tuple[str, ...], source: str) -> Row:
     return Row(name, "context", "script", pattern, samples, "", "", Fix("No action needed.", ()), source)
 
 
+_GRPO = "https://huggingface.co/docs/trl/main/en/grpo_trainer#logged-metrics"
+_REWARD_STD, _NORM = r"['\"]reward_std['\"]: ['\"]?", r"['\"]grad_norm['\"]: ['\"]?"
+_ZERO = r"-?0(?:\.0*)?(?:e[-+]?\d+)?['\"]?[,}]"
+
 # fmt: off
 ROWS = (
     _row("bitsandbytes_source_tree",
@@ -37,6 +41,19 @@ ROWS = (
           "Loading features from cached file /d/cached_dev",
           "Loaded 900 samples from cache."),
          "https://github.com/huggingface/transformers/blob/v4.30.0/examples/legacy/question-answering/run_squad.py"),
+    # Hydra: which section of the config made the object whose class raised the exception in the line before.
+    _row("config_object_key", r"^full_key: \w", ("full_key: model.optimizer",),
+         "https://github.com/facebookresearch/hydra/blob/main/hydra/_internal/instantiate/_instantiate2.py"),
+    # The metrics of a step of GRPO, as trl logs them.
+    _row("rewards_same", rf"^(?=.*{_REWARD_STD}{_ZERO})(?=.*{_NORM}{_ZERO}).*\breward_std\b",
+         ("{'loss': 0.0, 'grad_norm': 0.0, 'reward': 0.0, 'reward_std': 0.0, 'epoch': 0.1}",
+          "{'loss': '0', 'grad_norm': '0', 'reward': '0', 'reward_std': '0', 'kl': '0'}"), _GRPO),
+    _row("rewards_differ", rf"^(?=.*{_NORM})(?!(?=.*{_REWARD_STD}{_ZERO})(?=.*{_NORM}{_ZERO})).*{_REWARD_STD}\S",
+         ("{'loss': 0.01, 'grad_norm': 0.3, 'reward': 0.4, 'reward_std': 0.2, 'epoch': 0.1}",), _GRPO),
+    _row("gpu_not_available",
+         r"\b(?i:cuda|gpus?)(?: is| are)? not available\b|\bNo (?:CUDA )?GPUs? (?:available|found)\b",
+         ("2026-01-05 10:00:00 - devices - INFO - CUDA not available", "GPU is not available, using the CPU"),
+         "https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_available.html"),
 )
 # fmt: on
 

@@ -150,7 +150,10 @@ def log_ranks_out_of_step(log: Log) -> Answer:
             "operation": usual[1],
             "other_operation": other.operation,
         },
-        subjects=(f"rank {other.rank}",),
+        # Of as many ranks here as there, neither is the odd one.
+        subjects=tuple(
+            f"rank {stall.rank}" for stall in ((other, one) if steps[usual] == steps[_position(other)] else (other,))
+        ),
     )
 
 

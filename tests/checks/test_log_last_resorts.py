@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mgpu.snapshot import Circumstance, CutTraceback, LastStep, OwnError, PrintedStack, SignatureMatch
+from mgpu.snapshot import (
+    Circumstance,
+    CutTraceback,
+    LastStep,
+    OwnError,
+    PrintedStack,
+    SignatureMatch,
+    UncaughtException,
+)
 from tests.checks.facts import Case, fails, log, table, well
 
 STACKS = (
@@ -24,7 +32,33 @@ def shown(name: str, line: int, last: int, times: int = 1) -> Circumstance:
     return Circumstance(name, "as printed", "run.log", line, last, times)
 
 
+RAISED = UncaughtException("ValueError", "x", "run.log", 3)
+REFUSED = SignatureMatch(
+    "log_target_rejected", "TypeError(\"Bert.__init__() got an unexpected keyword argument 'depth'\")", "run.log", 8
+)
+ZEROS = "{'grad_norm': 0.0, 'completions/mean_length': 64.0, 'reward': 0.0, 'reward_std': 0.0}"
+
+
+def key_of(line: int) -> Circumstance:
+    return Circumstance("config_object_key", "full_key: model.encoder", "run.log", line, line)
+
+
+def zeros(times: int) -> Circumstance:
+    return Circumstance("rewards_same", ZEROS, "run.log", 10, 90, times)
+
+
 CASES = (
+    fails("log_config_key_not_accepted", "the config has the key model.encoder.depth, which Bert does not", "grep -rn",
+        log=log(seen=(REFUSED,), shows=(key_of(9),))),
+    well("log_config_key_not_accepted", "another failure", log=log(seen=(REFUSED,), shows=(key_of(40),))),
+    well("log_config_key_not_accepted", "no key", log=log(seen=(REFUSED,))),
+    well("log_config_key_not_accepted", "no key", log=log(shows=(key_of(9),))),
+    fails("log_rewards_never_differ", "each of 12 logged steps (reward 0.0)", "max_completion_length",
+        log=log(shows=(zeros(12),))),
+    well("log_rewards_never_differ", "no steps", log=log(shows=(zeros(4),))),
+    well("log_rewards_never_differ", "differ in other steps",
+        log=log(shows=(zeros(12), shown("rewards_differ", 3, 3)))),
+    well("log_rewards_never_differ", "the log has an error", log=log(shows=(zeros(12),), raised=(RAISED,))),
     fails("log_conda_folder_missing", "there is no conda at /data/conda3", "ls -d",
         log=log(seen=(SignatureMatch("log_module_missing", "No module named 'torch'", "run.log", 9),),
             shows=(Circumstance("conda_missing_in_job", NO_CONDA, "run.log", 3, 3),))),

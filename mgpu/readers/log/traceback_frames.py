@@ -7,7 +7,9 @@ import re
 FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 RICH_FRAME = re.compile(r"(?P<file>/\S+|\S+\.py):(?P<line>\d+) in (?P<function>\S+)$")
 IPYTHON_FRAME = re.compile(
-    r"(?:File )?(?P<file>/?[\w./~+-]+\.py|<ipython-input[^>]*>|Cell In ?\[\d+\]|[^\s:][^:\n]{0,200}\.ipynb Cell \d+)"
+    r"(?:File )?(?P<file>/?[\w./~+-]+\.py|[A-Za-z]:[\\/][^:*?\"<>|\n]{1,200}\.py|<ipython-input[^>]*>|"
+    # VS Code translates "Cell".
+    r"Cell In ?\[\d+\]|(?:[A-Za-z]:)?[^\s:][^:\n]{0,200}\.ipynb [^\W\d_]+ \d+)"
     r"(?:(?::|,? line )(?P<line>\d+))?"
     r"(?:,? in (?:[\w<>]+\.)*(?P<function>\w+|<[^>]*>)|(?<=\d)$)"  # without a function: in a cell, or an import
 )

@@ -1,0 +1,77 @@
+"""What does the script itself require of a tensor's type, or of the number of GPUs?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Fix
+from mgpu.snapshot import UncaughtException
+from mgpu.text import counted
+
+from ._own_objects import Meaning
+
+_DTYPE = re.compile(
+    r"\(?(?P<name>[A-Za-z_][\w.\[\]'\"]*)\.dtype (?:==|is) (?P<library>torch|np|numpy)\.(?P<type>\w+)\)?"
+)
+_WANTED_FIRST = re.compile(
+    r"(?i)\b(?:requires?d?|needs?|requested|asked for|expects?|expected|want(?:s|ed)?) (?:at least )?(?P<wanted>\d+) "
+    r"(?:CUDA |visible )?(?:gpu|device)s?\b.{0,40}\bonly (?:found |have |has |see )?(?P<there>\d+)\b"
+)
+_THERE_FIRST = re.compile(
+    r"(?i)\bonly (?:found |have |has )?(?P<there>\d+) (?:CUDA |visible )?(?:gpu|device)s?\b.{0,40}"
+    r"\b(?:requires?d?|need(?:s|ed)?|requested|expected|wanted) ?:?(?: at least)? (?P<wanted>\d+)\b"
+)
+
+
+def other_dtype(one: UncaughtException, condition: str) -> Meaning | None:
+    """Explain an assertion that is only about the types of arrays or tensors; None for any other."""
+    found = [_DTYPE.fullmatch(part.strip()) for part in condition.split(" and ")]
+    parts = [part for part in found if part]
+    if not parts or len(parts) < len(found):
+        return None
+    names = [f"{part['name']} ({part['type']})" for part in parts]
+    title = (
+        f"{parts[0]['name']} does not have the type {parts[0]['type']}"
+        if len(parts) == 1
+        else f"one of these does not have the type that the code requires: {', '.join(names)}"
+    )
+    return Meaning(
+        f"{title} ({one.place})",
+        f'The script requires "{condition}". What creates the tensor, mostly the dataset or its collate function, '
+        "gives it another type: a mask of numbers instead of bool, float64 of NumPy, or the type of another release "
+        "of a package. Data that was prepared by another version has its types.",
+        (
+            Fix(
+                "Print the types just before that line.",
+                tuple(f"print({part['name']}.dtype)" for part in parts),
+            ),
+            Fix("Convert it where the batch is made, or before that line.", tuple(map(_convert, parts))),
+        ),
+    )
+
+
+def _convert(part: re.Match[str]) -> str:
+    name, wanted = part["name"], part["type"]
+    if part["library"] == "torch":
+        return f"{name} = {name}.bool()" if wanted == "bool" else f"{name} = {name}.to(torch.{wanted})"
+    return f"{name} = {name}.astype({part['library']}.{wanted})"
+
+
+def too_few_gpus(one: UncaughtException) -> Meaning | None:
+    """Explain that a script's own check found fewer GPUs than its settings request."""
+    found = _WANTED_FIRST.search(one.message) or _THERE_FIRST.search(one.message)
+    if not found or int(found["wanted"]) <= int(found["there"]):
+        return None
+    wanted, there = int(found["wanted"]), int(found["there"])
+    return Meaning(
+        f"the script's settings request {counted(wanted, 'GPU')}, and this process sees {there} ({one.place})",
+        "The number comes from an option or the config. What the process sees is limited by the machine, by the Slurm "
+        "job or the container, and by CUDA_VISIBLE_DEVICES.",
+        (
+            Fix(
+                "Request as many GPUs for the job, or check what limits it.",
+                (f"sbatch --gres=gpu:{wanted} ...", "nvidia-smi -L", "echo $CUDA_VISIBLE_DEVICES"),
+            ),
+            Fix(f"Set the number of GPUs in the config or on the command line to {there}."),
+        ),
+    )
