@@ -97,6 +97,7 @@ ONE = {
     "conda's own error": "CondaError: Run 'conda init' before 'conda deactivate'\n" + "reading\n" * 250,
     "ranks of which one fails early": "[rank0]: ready\n" + FIRST + "reading\n" * 250,
     "a tracker's summary": HEAD + FIRST + "wandb:  loss 0.3\n" * 150,
+    "a tracker's summary of many metrics": HEAD + FIRST + "wandb:\n" + "wandb:  class_7/loss 0.3\n" * 900,
     "nothing": "",
     "only errors": FIRST * 3,
     "steps": STEPS * 40,

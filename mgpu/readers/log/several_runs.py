@@ -28,7 +28,7 @@ _FIRST = 3  # one of the first so many must be the first that is printed again
 _BLOCK = 4  # so many of them in a row are the start of a run, however often they come
 _OFTEN = 1000  # a line that comes more often is none that a run prints first
 _NEAR = 60  # lines in which a second one must follow
-_GOES_ON = 200  # lines after an exception: more than a tracker's summary, or a batch script's last words
+_GOES_ON = 200  # lines after an exception: more than a batch script's last words; a tracker's summary does not count
 _KEPT = 64 << 20  # bytes of what cannot be read twice
 _NOHUP = re.compile(rb"^nohup: (?:ignoring input|redirecting stderr)", re.M)
 # The whole run has ended: the launcher of a node raises this when it has stopped its ranks, and Slurm ends all tasks.
@@ -64,6 +64,7 @@ _REPORT_OF_JOB = re.compile(
 )
 # srun reports that a task ended. What follows is of the other tasks, or of what was started afterwards.
 _END_OF_TASK = re.compile(rb"^srun: (?:error: \S+: tasks? \d|Job step aborted|Terminating)", re.M)
+_SUMMARY = re.compile(rb"^wandb:", re.M)  # a line for each metric, of which a run can log thousands
 # A frame of a file that was read and ran has a function. Python's place of a syntax error has none, as the places of
 # TorchScript, which no such error follows.
 _PLACE = re.compile(
@@ -85,6 +86,7 @@ _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
                          b"multiprocessing/spawn", b"ProcessRaised", b" pid="),
     _END_OF_TASK: (b"srun: ",),
     _REPORT_OF_JOB: (b"above this job summary",),
+    _SUMMARY: (b"wandb:",),
 }
 # fmt: on
 _ERROR = re.compile(rb"Traceback|\bout of memory\b|\w(?:Error|Exception)\b|\berror:|^usage:|^File \"", re.I)
@@ -140,6 +142,7 @@ class _Marks:
     ends_of_tasks: list[int] = field(default_factory=list)
     edited: _Edited = field(default_factory=_Edited)
     after_reports: list[int] = field(default_factory=list)  # first lines of the jobs whose output follows a report
+    summaries: list[int] = field(default_factory=list)
     several: int = 0  # the last line that shows several processes; 0: none does
     lines: int = 0
 
@@ -212,6 +215,7 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
         marks.logged_ends += lines.of(_LOGGED_END)
         marks.nohups += lines.of(_NOHUP)
         marks.ends_of_tasks += lines.of(_END_OF_TASK)
+        marks.summaries += lines.of(_SUMMARY)
         marks.after_reports += lines.after(_REPORT_OF_JOB)
         marks.edited.add(part, before)
         marks.several = max(lines.of(_SEVERAL_PROCESSES), default=marks.several)
@@ -316,5 +320,6 @@ def _any_between(ends: list[int], first: int, last: int) -> bool:
 def _after_ends(marks: _Marks) -> Iterator[int]:
     """Yield the lines after an exception of the only process that much of the file follows."""
     for end, other in itertools.pairwise([*marks.ends_of_processes, marks.lines]):
-        if other - end > _GOES_ON:
+        of_tracker = bisect.bisect_left(marks.summaries, other) - bisect.bisect_right(marks.summaries, end)
+        if other - end - of_tracker > _GOES_ON:
             yield end + 1
