@@ -93,6 +93,8 @@ _ERROR = re.compile(rb"Traceback|\bout of memory\b|\w(?:Error|Exception)\b|\berr
 _PROGRESS = re.compile(rb"%\||it/s|s/it|\bepoch\b|\bstep\b|\biter", re.I)
 # In a copy of a terminal: what the terminal printed before its command is not of the run.
 _COMMAND = re.compile(rb"[\w.-]+@[\w.-]+(?::[~/][^\s$#]*|(?: [^\]\s]+)?\])[$#] +\S")
+# Python shows a warning once for each place of the code, sklearn's of a metric each time.
+_WARNED = re.compile(rb"^\S+\.py:\d+: (?!Undefined|Convergence)\w*Warning: ")
 _WORD = re.compile(rb"[A-Za-z]{3,}")
 _DATE = re.compile(rb"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b")
 _PARTS = re.compile(
@@ -143,6 +145,7 @@ class _Marks:
     edited: _Edited = field(default_factory=_Edited)
     after_reports: list[int] = field(default_factory=list)  # first lines of the jobs whose output follows a report
     summaries: list[int] = field(default_factory=list)
+    warned: bool = False  # the file begins with a warning that a process prints once
     several: int = 0  # the last line that shows several processes; 0: none does
     lines: int = 0
 
@@ -208,6 +211,7 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
     for part in parts:
         part = part.replace(b"\r\n", b"\n")
         if head is None:
+            marks.warned = bool(_WARNED.match(part.lstrip()))
             head = [(re.compile(rb"^[ \t]*" + line + rb"\s*$", re.M), word) for line, word in _head(part)]
         lines = _Lines(part, before)
         marks.ends += lines.of(_END_OF_RUN)
@@ -292,7 +296,8 @@ def _begins(marks: _Marks) -> Iterator[int]:
         after_end = _any_between(marks.ends, began, line) or (
             line > marks.alone_from and once and _any_between(marks.all_ends, began, line)
         )
-        if place < _FIRST and after_end and (alone or _another_near(marks.heads, spot)):
+        again = marks.warned and place == 0 and line - 1 in marks.ends_of_processes
+        if place < _FIRST and after_end and (alone or again or _another_near(marks.heads, spot)):
             yield line
             began = line
             since.clear()
