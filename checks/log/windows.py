@@ -53,7 +53,7 @@ ROWS = (
         "numpy, scipy and torch load with MKL, prints the message and aborts. The program itself had not failed.",
         Fix("Start it again in a window that stays open, or without a window.",
             ("Start-Process python train.py -WindowStyle Hidden -RedirectStandardOutput train.log",)),
-        "https://filetransfer.itc.nl/pub/sardon/Fortran/CVF_STD_66A%20(D)/INFO/DF/DOC/CVF_HTML/VISUALFORTRAN/PG/"
+        "https://filetransfer.itc.nl/pub/sardon/Fortran/CVF_STD_66A%20%28D%29/INFO/DF/DOC/CVF_HTML/VISUALFORTRAN/PG/"
         "PG2ADEFC.HTM", effect_of="stop"),
     Row("log_windows_host_name", "secondary", "network", r"system error: 10049\b|kubernetes\.docker\.internal",
         ("[W socket.cpp:663] [c10d] The client socket has failed to connect to [kubernetes.docker.internal]:29500 "
