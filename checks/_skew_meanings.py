@@ -22,6 +22,7 @@ from . import _misspelled_names as misspelled
 from . import _mixed_pythons as mixed_pythons
 from . import _not_compiled as not_compiled
 from . import _other_argument_names as other_names
+from . import _own_files as own_files
 from . import _package_mistakes as mistakes
 from . import _shadowed_modules as shadowed
 from . import _version_skew as skew
@@ -298,7 +299,8 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
         return _in_table(known, f"{module}.{name}", _caller(raised, known.package))
     if typed := misspelled.explain(module, name, raised):
         return typed
-    own = calls.explain_own_module(f"{module} has no {name}", package, raised)
+    own = own_files.explain(module, name, raised)
+    own = own or calls.explain_own_module(f"{module} has no {name}", package, raised)
     return own or _unknown(f"{module} has no {name}", package, _caller(raised, package), raised)
 
 

@@ -119,3 +119,13 @@ def test_the_buffer_that_xla_could_not_place(tmp_path: Path) -> None:
     words = explained(tmp_path, text)[2]
     assert "One buffer of 7.9 GiB did not fit" in words and "fewer environments" in words
     assert "One buffer" not in explained(tmp_path, text.replace("8472607056", "1024"))[2]
+
+
+@pytest.mark.parametrize("folder", ["/home/ann/detector", "/workspace/fusion/lib"])
+def test_a_name_that_a_file_of_another_branch_has(folder: str, tmp_path: Path) -> None:
+    error = "ImportError: cannot import name 'crop_masks' from '{}' ({}/utils/boxes.py)\n"
+    text = frames((SCRIPT, "<module>", "from utils.boxes import crop_masks"))
+    _, title, words = explained(tmp_path, text + error.format("utils.boxes", folder))
+    assert f"{folder}/utils/boxes.py has no crop_masks" in title and "branch -a" in words and "pip check" not in words
+    for module, path in (("utils.boxes", "/e/lib/python3.11/site-packages"), ("transformers.boxes", folder)):
+        assert "branch -a" not in explained(tmp_path, text + error.format(module, path))[2]
