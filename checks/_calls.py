@@ -255,7 +255,37 @@ _OF_PROJECTS = frozenset({
     "configs", "modules", "tools", "scripts", "helpers", "train", "trainer", "trainers", "eval", "evaluation", "losses",
     "layers", "networks", "engine", "dataloader", "dataloaders", "preprocessing", "options", "misc", "nets",
 })
+# Packages that scripts import at their top, and of which the tables of versions have nothing.
+_OF_OTHERS = frozenset({
+    "click", "cv2", "einops", "flax", "h5py", "hydra", "jax", "joblib", "matplotlib", "mpi4py", "networkx", "numba",
+    "omegaconf", "optax", "psutil", "requests", "rich", "seaborn", "skimage", "tabulate", "tensorboard", "tqdm",
+    "wandb", "xgboost", "yaml",
+})
 # fmt: on
+
+
+def _next_to_job_script(module: str, top: str) -> Meaning:
+    """Explain an import in a Python script that was itself given to sbatch."""
+    return Meaning(
+        f"Python does not find {module}: Slurm runs a copy of the script, and {top} is probably next to the original",
+        "The Python script itself was given to sbatch. Slurm copies it into its spool folder on the node and runs it "
+        "there as slurm_script. Python searches the folder of that copy, not the folder that the job was submitted "
+        "from.",
+        (
+            Fix(
+                "Submit a shell script that starts the Python script by its path.",
+                ("sbatch --wrap 'cd \"$SLURM_SUBMIT_DIR\" && python SCRIPT.py'",),
+            ),
+            Fix(
+                "Or put the folder on Python's path when the job is submitted.",
+                ("PYTHONPATH=$PWD sbatch SCRIPT.py",),
+            ),
+            Fix(
+                f"If {top} is a package, not a file of yours, install it in the Python that the script's first line "
+                "names.",
+            ),
+        ),
+    )
 
 
 def is_of_checkpoint(module: str, one: UncaughtException | None) -> bool:
@@ -267,7 +297,11 @@ def is_of_checkpoint(module: str, one: UncaughtException | None) -> bool:
 def explain_project_module(module: str, one: UncaughtException | None) -> Meaning | None:
     """Explain a module that is probably a folder of the project, from its name and the script that imports it."""
     top = module.partition(".")[0]
-    if top not in _OF_PROJECTS or one is None or one.packages[-1:] != ("",):
+    if one is None or one.packages[-1:] != ("",):
+        return None
+    if (one.place or "").startswith("slurm_script:") and not skew.is_known(top) and top not in _OF_OTHERS:
+        return _next_to_job_script(module, top)
+    if top not in _OF_PROJECTS:
         return None
     installed = ""
     if module != top:

@@ -149,6 +149,7 @@ def lacks_in_project(module: str, name: str, raised: UncaughtException | None) -
     if _INSTALLED.search(path) or not raised.place:
         return None
     file = re.split(r"[/\\]", path)[-1]
+    folder = path.removesuffix(file) or "."
     file = f"{module.rpartition('.')[2]}/{file}" if file == "__init__.py" else file
     return Meaning(
         f"{file} has no {name}, which {raised.place} imports: it is a file of the project, not of an installed package",
@@ -162,6 +163,13 @@ def lacks_in_project(module: str, name: str, raised: UncaughtException | None) -
                 (
                     shell("grep -rnwE --include='*.py' {} .", rf"(def|class) {name}|{name} ="),
                     shell("git log --oneline -S {} -- {:path}", name, path),
+                ),
+            ),
+            Fix(
+                f"If {module.partition('.')[0]} is a clone, check out the branch or commit that has it.",
+                (
+                    shell("git -C {:path} branch -a", folder),
+                    shell("git -C {:path} log --all --oneline -S {:name}", folder, name),
                 ),
             ),
         ),

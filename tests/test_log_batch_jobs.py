@@ -86,6 +86,19 @@ def test_other_paths_of_a_job_script(tmp_path: Path) -> None:
         assert "copy" not in explained(tmp_path, line)[1]
 
 
+def test_a_python_script_that_was_itself_given_to_sbatch(tmp_path: Path) -> None:
+    raised = "ModuleNotFoundError: No module named '{}'\n"
+    for module, code in (("lattice", "import lattice"), ("utils", "from utils import seed")):
+        text = frames((f"{SPOOL}/slurm_script", "<module>", code)) + raised.format(module)
+        _, title, words = explained(tmp_path, text)
+        assert "Slurm runs a copy of the script" in title and "PYTHONPATH=$PWD" in words and "pip" not in words
+    for path, module in ((f"{SPOOL}/slurm_script", "pandas"), (SCRIPT, "lattice")):
+        text = frames((path, "<module>", f"import {module}")) + raised.format(module)
+        assert "copy" not in explained(tmp_path, text)[1]
+    inner = frames((f"{SPOOL}/slurm_script", "<module>", "import x"), ("x/core.py", "<module>", "import lattice"))
+    assert "copy" not in explained(tmp_path, inner + raised.format("lattice"))[1]
+
+
 @pytest.mark.parametrize(
     ("line", "row"),
     [

@@ -375,8 +375,9 @@ def test_the_end_of_the_output_is_an_exception_of_a_thread(tmp_path: Path) -> No
         path.write_text(f"step 7\n{thread}{more}", "utf-8")
         first = root_cause.find_cause(read.read_logs([path]), None).first
         assert (first.id if first else None) == cause
-    path.write_text("{'train_runtime': 8.1}\n" + thread, "utf-8")
-    assert root_cause.find_cause(read.read_logs([path]), None).first is None
+    for end in ("{'train_runtime': 8.1}\n", "26-05-12 18:04:37.203 - INFO: End of training.\n"):
+        path.write_text(end + thread, "utf-8")
+        assert root_cause.find_cause(read.read_logs([path]), None).first is None
 
 
 def test_a_traceback_of_torchrun_that_is_cut_is_no_cause(tmp_path: Path) -> None:

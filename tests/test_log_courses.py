@@ -299,6 +299,9 @@ HEALTHY: dict[str, Sample] = {
     "an exception that Python ignored": Sample(
         steps(1, 2) + "Exception ignored in: <function _Iter.__del__ at 0x7f1fce83f560>\n"
         + raised("RuntimeError: DataLoader worker (pid 1109404) is killed by signal: Aborted. "), "unknown"),
+    "a stop that Python ignored": Sample(
+        steps(1, 2) + "Exception ignored in: <function _gc_callback at 0x7fb8c57809a0>\n"
+        + raised("\nKeyboardInterrupt: "), "unknown"),
     "exceptions that Python ignored in two processes of one node, printed into each other": Sample(
         steps(1, 9, "1: step {n} | loss 0.{n}") + "".join(f"1: {line}\n" for line in (*IGNORED * 2, *ITS_END * 2)),
         "unknown"),
@@ -410,6 +413,8 @@ GOOD_ENDS = (
     "Saved final model to /out", "Test is a success! You are ready for your distributed training!", "SUCCESS",
     "Evaluation finished", "Benchmark complete: 812 tok/s", "✅ Training complete!", "*** Training Complete ***",
     "INFO:__main__:Training completed", "2026-11-21 10:12:01 | INFO | Training finished", "completed without error",
+    "26-05-12 18:04:37.203 - INFO: End of training.", "End of training. Time consumed: 2 days, 3:11:02",
+    "stage=train_done saved=out/agent/params", '{"event": "run_finished", "score": 0.4}',
 )  # fmt: skip
 NO_ENDS = (
     "Training", "step 3 loss 0.4", "Loading checkpoint done", "Training has not finished", "Training failed",
@@ -420,6 +425,7 @@ NO_ENDS = (
     "State: FAILED (exit code 1)", "trainer-1 exited with code 137", "12 passed, 3 failed", "tokenization done",
     "Sanity Checking DataLoader 0: 100%|██████████| 2/2 [00:01<00:00, 1.9it/s]", "return code: 2",
     "Map: 100%|██████████| 5000/5000 [00:01<00:00, 4000 examples/s]", " 40%|████      | 40/100 [00:10<00:15,  4.0it/s]",
+    "save_at: end of training", "End of training epoch 3", "train_done=False", "watching for run_finished.flag",
 )  # fmt: skip
 
 

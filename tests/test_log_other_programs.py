@@ -34,6 +34,8 @@ STEPS = "epoch 1 loss 0.53\nepoch 2 loss 0.41\n"
             "rule train_model failed",
         ),
         ("./go.sh: line 8: /usr/bin/env: Argument list too long", "log_arguments_too_long", "/usr/bin/env"),
+        ("forrtl: error (200): program aborting due to window-CLOSE event", "log_windows_console_closed", "was closed"),
+        ("forrtl: error (200): program aborting due to control-C event", "log_interrupted", "Ctrl-C"),
         ("openmm.OpenMMException: Particle position is NaN", "log_simulation_unstable", "unstable"),
         (
             "redis.exceptions.ConnectionError: Error 111 connecting to localhost:6379. Connection refused.",

@@ -32,6 +32,7 @@ STOPPED = (
     'down workers\nTraceback (most recent call last):\n  File "/opt/v/bin/torchrun", line 8, in <module>\n'
     "torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 15\n"
 )
+ONCE = "train.py:8: FutureWarning: this default will change soon\n  x = read()\n"
 CANCELLED = "slurmstepd: error: *** JOB {job} ON n1 CANCELLED AT 2026-11-21T10:12:01 ***\n"
 
 
@@ -48,6 +49,7 @@ SEVERAL = {
     "its first lines after others": (
         HEAD + FIRST + "activating the environment\n" + HEAD + "reading\n" * 250 + LAST, 8, 1, "odd"),
     "one process": ((HEAD + STEPS + FIRST) * 2 + HEAD + STEPS + LAST, 17, 2, "odd"),
+    "a warning that a process prints once": (ONCE + "lr 0.1 is used here\n" + FIRST + ONCE + LAST, 8, 1, "odd"),
     "interrupted": (HEAD + STEPS + failed("KeyboardInterrupt") + HEAD + LAST, 9, 1, "odd"),
     "torchrun": (HEAD + STEPS + FIRST + TABLE + HEAD + STEPS + LAST + TABLE, 20, 1, "odd"),
     "torchrun that was stopped": (
@@ -97,6 +99,12 @@ ONE = {
     "conda's own error": "CondaError: Run 'conda init' before 'conda deactivate'\n" + "reading\n" * 250,
     "ranks of which one fails early": "[rank0]: ready\n" + FIRST + "reading\n" * 250,
     "a tracker's summary": HEAD + FIRST + "wandb:  loss 0.3\n" * 150,
+    "a tracker's summary of many metrics": HEAD + FIRST + "wandb:\n" + "wandb:  class_7/loss 0.3\n" * 900,
+    "a warning of each item": ONCE.replace("Future", "Convergence")
+    + "lr 0.1 is used here\n"
+    + FIRST
+    + (ONCE.replace("Future", "Convergence") + FIRST) * 2,
+    "a warning that comes later": ONCE + "lr 0.1 is used here\n" + FIRST + "reading the next part\n" + ONCE,
     "nothing": "",
     "only errors": FIRST * 3,
     "steps": STEPS * 40,

@@ -54,6 +54,18 @@ ATTENTION = (
          "RuntimeError: shape '[16, 64, 192]' is invalid for input of size 1228800",
          "https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html"),
 )
+OF_ANOTHER_TENSOR = Case(
+    own_line(r"\.(?:reshape|view)\(\s*(?:[\w.]+\.shape|[\w.]+\.size\(\)|\*[\w.]+\.shape)\s*\)"),
+    "a tensor of {size} elements should get the shape [{shape}] of another tensor ({the_place})",
+    "The line takes the whole shape from the other tensor: {the_line}. So no written number is at fault, and a smaller "
+    "batch would change both. What the model returns has another size than that: padding that was added and not cut "
+    "off again, another resolution or stride, one dimension more (channels, time), or a sample that was resized on one "
+    "side only.",
+    (Fix("Print both shapes, and make the model return the size that is compared.",
+         ("print(out.shape, y.shape)", "out = out[:, :y.shape[1], :y.shape[2]]  # cuts off padding")),),
+    'Traceback (most recent call last):\n  File "/x/train.py", line 91, in main\n    f(out.reshape(y.shape), y)\n'
+    "RuntimeError: shape '[8, 30, 30]' is invalid for input of size 8192",
+    "https://docs.pytorch.org/docs/stable/generated/torch.reshape.html")
 _TYPES = ('Traceback (most recent call last):\n  File "/x/train.py", line 91, in main\n    y = a @ b\n'
           "RuntimeError: {message}")
 TYPES = (

@@ -27,6 +27,19 @@ _ALL = (
              Fix("Or write a keras.Model with a train_step() of its own, which calls the layers on the batch.",
                  ("def train_step(self, data): ...",))), of_code=True,
             within=r"keras/(?:src/)?engine/training\w*\.py in (?:fit|evaluate|(?:tf__)?(?:train|test)_function)$"),
+    Refusal("InternalError UnknownError", r"Blas x?(?:GEMM|GEMV)\w* launch failed",
+            "cuBLAS could not multiply two matrices on the GPU{at}: TensorFlow's CUDA is older than the GPU, or the "
+            "GPU has no memory left",
+            "The sizes in the message fit each other. TensorFlow was built for CUDA releases that do not know a newer "
+            "GPU (compute capability 8 needs CUDA 11, so TensorFlow 2.4 or later; an older one also takes minutes to "
+            "start), or it could not get memory for cuBLAS: another process has it, or one layer is very large.",
+            (Fix("Compare the GPU with TensorFlow's CUDA, and install a TensorFlow for it.",
+                 ("nvidia-smi --query-gpu=name,compute_cap,memory.used,memory.total --format=csv",
+                  "pip show tensorflow tensorflow-gpu")),
+             Fix("If they fit, let TensorFlow take memory as needed, end other programs on the GPU, or make the layer "
+                 "smaller.",
+                 ("config.gpu_options.allow_growth = True  # TensorFlow 1: tf.ConfigProto()",
+                  "tf.config.experimental.set_memory_growth(gpu, True)  # TensorFlow 2"))), of_code=True),
     Refusal("TypeError", r"You are passing KerasTensor\(",
             "a function that needs values got a symbolic tensor of a Keras model{at}",
             "A KerasTensor is what layers return while a model is built: it has no values yet. Many functions of "

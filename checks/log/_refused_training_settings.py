@@ -17,6 +17,15 @@ _DECODED = Fix("For a model with a decoder, pass labels, or use generate().",
 # An object of Python's own classes has not become a model at all.
 _OWNER = r"(?P<owner>(?!NoneType'|str'|dict'|list'|tuple'|function'|method'|type')\w+)"
 _OF_TRAINER = (
+    Refusal("TypeError", r"operand type\(s\) for \*\* or pow\(\): 'str' and|"
+            r"^can't multiply sequence by non-int of type 'float'",
+            "gamma of the learning rate scheduler is a text, not a number{at}",
+            "It was read as text: quotes in a config file, a letter O instead of a zero, 1e-1 in YAML (it needs "
+            "1.0e-1), or argparse without type=float. The scheduler computes with it only at its first milestone or "
+            "step, so training runs until then.",
+            (Fix("Correct it in the config, or convert it where the scheduler is made.",
+                 ("print(repr(scheduler.gamma))", "MultiStepLR(optimizer, milestones, gamma=float(cfg['gamma']))")),),
+            of_code=True, raised=r"self\.gamma\b", within=r"^torch/optim/lr_scheduler\.py in "),
     Refusal("RuntimeError ValueError", r"`Trainer` requires either a `model` or `model_init` argument(?P<both>, but "
             r"not "
             r"both)?",

@@ -10,9 +10,10 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
 _PLANNED = re.compile(r"memory space (\w+)\. Used ([\d.]+[KMGT]) of ([\d.]+[KMGT])")
+_REQUESTED = re.compile(r"(?:[Oo]ut of memory|[Ff]ailed).{0,60}allocat\w+ (?P<bytes>\d{9,18}) ?bytes")
 # fmt: off
 XLA_SMALLER = Fix("Use a smaller micro-batch, shorter sequences or recomputation, or shard the model over more "
-                  "devices.")
+                  "devices. In reinforcement learning: fewer environments at once, or fewer steps per rollout.")
 _CUT_OFTEN = Fix("Cut the program after each micro-batch, so that XLA can reuse the memory of its activations.",
                  ("loss.backward(); torch_xla.sync()  # older: xm.mark_step()",))
 XLA_PREALLOCATED = Fix("With JAX on a shared GPU: let it take memory as needed.",
@@ -50,6 +51,13 @@ def explain_plan(groups: Mapping[str, str], raised: UncaughtException | None) ->
         "epochs of a loop without such a call are all in it, with the activations of each.",
         (_CUT_OFTEN, XLA_SMALLER),
     )
+
+
+def requested(text: str) -> str:
+    """Return a sentence about the size of the buffer that did not fit; "" if the line has none of a GiB or more."""
+    found = _REQUESTED.search(text)
+    size = int(found["bytes"]) / (1 << 30) if found else 0
+    return f" One buffer of {size:.1f} GiB did not fit." if size >= 1 else ""
 
 
 def _is_of_torch(raised: UncaughtException | None) -> bool:

@@ -14,6 +14,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from ._circumstances import shown
+from ._missing_includes import explain_include
 
 _GCC = "https://gcc.gnu.org/onlinedocs/cpp/Search-Path.html"
 _MAKE = "https://www.gnu.org/software/make/manual/html_node/Error-Messages.html"
@@ -120,7 +121,7 @@ ROWS = (
         r"(?<![^\s:()])(?P<file>[^\s:()]{1,300}\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|inl))(?::\d+(?::\d+)?|\(\d+\)): "
         r"(?:fatal )?error: "
         r"(?!\(-\d+[:)])"  # OpenCV: error: (-215:Assertion failed)
-        r"(?!.*(?:No such file or directory|file not found|unsupported GNU version))(?P<what>.+)",
+        r"(?!.*(?:No such file or directory|file not found|unsupported GNU version))(?P<what>[^\r]+)",
         ('csrc/kernel.cu(41): error: identifier "__nv_bfloat162" is undefined',
          "/x/include/ATen/cuda/CUDAContext.h:9:2: error: #error C++17 or later compatible compiler is required",
          "ops.cpp:12:5: error: 'class at::Tensor' has no member named 'type'"),
@@ -130,7 +131,7 @@ ROWS = (
              ("nvcc --version; c++ --version", "pip show torch")),
          Fix("Or install a release of the package that is built already (a wheel).")),
         "https://gcc.gnu.org/onlinedocs/gcc/Diagnostic-Message-Formatting-Options.html",
-        summary="A compiler rejected the code of a package."),
+        summary="A compiler rejected the code of a package.", explain=explain_include),
     Row("log_makefile_missing", "root", "library",
         r"make(?:\[\d+\])?: \*\*\* No (?:targets specified and no makefile found|"
         r"rule to make target '?[^'.]+)",

@@ -92,6 +92,18 @@ _OF_DRIVE = Case(
     'Traceback (most recent call last):\n  File "/content/drive/MyDrive/project/train.py", line 9, in main\n'
     "    image = Image.open(path)\nOSError: [Errno 5] Input/output error: '../data/7.png'\n",
     "https://research.google.com/colaboratory/faq.html")
+_CONTAINER = "https://github.com/pytorch/pytorch/blob/main/caffe2/serialize/inline_container.cc"
+_NO_FOLDER = Case(
+    line_of("log_checkpoint_file_not_created", r"Parent directory \S+ does not exist"),
+    "torch.save could not create its file: the folder of that file does not exist on this node",
+    "torch.save creates files, not folders. The path is one of another machine or user, of a disk that is not mounted "
+    "here, or relative to another working folder, or the script never creates it. Neither a full disk nor a quota "
+    "causes this message.",
+    (Fix("Set the output folder to one of this machine, where the script or its config names it.",
+         ("pwd", "df -h")),
+     Fix("If the path is right, create it on every rank before saving.",
+         ("os.makedirs(os.path.dirname(path), exist_ok=True)",))),
+    "RuntimeError: Parent directory /home/ann/runs/checkpoints does not exist.\n", _CONTAINER)
 ROWS = (
     Row("log_loader_out_of_shm", "root", "script",
         r"is killed by signal: Bus error|[Bb]us error encountered in worker|"
@@ -143,7 +155,7 @@ ROWS = (
         Fix("Check all three, and create the folder on every rank before saving.",
             ("df -h .; df -i .; quota -s", "mgpu doctor --only storage",
              "os.makedirs(os.path.dirname(path), exist_ok=True)")),
-        "https://github.com/pytorch/pytorch/blob/main/caffe2/serialize/inline_container.cc"),
+        _CONTAINER, cases=(_NO_FOLDER,)),
     Row("log_loader_timed_out", "root", "script", r"DataLoader timed out after (?P<seconds>\S+) seconds",
         ("RuntimeError: DataLoader timed out after 300 seconds",),
         "a DataLoader worker returned no batch for {seconds} s",

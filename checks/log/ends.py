@@ -176,6 +176,7 @@ ROWS = (
         cases=(ENDED_WHILE_SAVING, ENDED_WITH_SESSION, OF_WORKERS)),
     Row("log_interrupted", "root", "scheduler", r"got signal: 2\b|closing signal SIGINT|^KeyboardInterrupt\b|"
         r"^\w+Error: KeyboardInterrupt:?(?: <EMPTY MESSAGE>)? ?$|"
+        r"^forrtl: error \(200\): program aborting due to control-(?:C|BREAK) event|"
         r"Keyboard interruption\. Exiting|Detected KeyboardInterrupt, attempting graceful shutdown|"
         r"Main process received SIGINT, exiting|"
         r"(?<!if )(?<!if the )\b(?i:(?:training|run|execution|process|program|script|evaluation|generation)"
@@ -189,7 +190,8 @@ ROWS = (
          "LOGS   - Keyboard interruption. Exiting from early training",
          "UserWarning: Detected KeyboardInterrupt, attempting graceful shutdown...",
          "[launch.py:328:sigkill_handler] Main process received SIGINT, exiting", "KeyboardInterrupt received, saving",
-         "2025-06-24 14:08:01 - INFO - Training interrupted by user", "Interrupted by user."),
+         "2025-06-24 14:08:01 - INFO - Training interrupted by user", "Interrupted by user.",
+         "forrtl: error (200): program aborting due to control-C event"),
         "the run was interrupted (Ctrl-C)",
         "A user, or a program that sends SIGINT, stopped it. What the ranks print afterwards is a consequence.",
         Fix("Start it again, or resume from the last checkpoint.", ("mgpu launch train.py",)), _ELASTIC,

@@ -120,7 +120,8 @@ def _is_communication_error(one: UncaughtException) -> bool:
 
 
 def _not_about_data(one: UncaughtException) -> bool:
-    return short_name(one.type) in _CODE_ERRORS or bool(_OF_SETUP.search(one.message))
+    in_scheduler = (one.frames or ("",))[-1].startswith("torch/optim/lr_scheduler.py ")
+    return short_name(one.type) in _CODE_ERRORS or in_scheduler or bool(_OF_SETUP.search(one.message))
 
 
 def _raised_by(one: UncaughtException, log: Log) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from ._gpu_memory_in_steps import IN_STEPS
 from ._gpu_memory_of_others import OTHERS, OWN_GPU, SHARD, SMALLER, held_beside, held_unseen, is_alone, taken
 from ._gpu_memory_of_trainers import OF_TRAINERS
 from ._image_cases import NO_TEXT
-from ._xla_memory import XLA_PREALLOCATED, XLA_SMALLER, explain_plan
+from ._xla_memory import XLA_PREALLOCATED, XLA_SMALLER, explain_plan, requested
 from .inference import SHARE
 
 _ALLOCATOR = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
@@ -269,7 +269,7 @@ ROWS = (
         "XLA plans the memory of a whole compiled step: weights, gradients, optimizer states and activations of one "
         "rank do not fit. JAX also reserves 75 % of a GPU when it starts, which other processes then lack.",
         (XLA_SMALLER, XLA_PREALLOCATED), "https://docs.jax.dev/en/latest/gpu_memory_allocation.html",
-        explain=explain_plan),
+        explain=explain_plan, remark=requested),
     Row("log_gpu_memory_taken", "root", "cuda",
         # In a container NVML reports the host's pids, so torch lists its own process as another one: only a second one
         # is really another process (c10/cuda/CUDACachingAllocator.cpp, reportProcessMemoryInfo).

@@ -11,7 +11,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from .._kernel_line import KERNEL_LINE
-from ._circumstances import counts, either, every, last_did, line_of, never, several_ranks, shown, within
+from ._circumstances import counts, either, every, last_did, line_of, never, said, several_ranks, shown, within
 from ._file_call_cases import COMMAND_KILLED, NO_MEMORY_TO_MAP, NO_MEMORY_TO_START
 
 _ARRAY = re.compile(
@@ -195,6 +195,25 @@ _SMALL_REQUEST = Case(
     "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\n"
     "    Total Requested Memory :                     1024.00 MB\n",
     "https://github.com/pytorch/pytorch/issues/12873")
+_ON_CPU = Case(
+    every(last_did("train"), said(r"DefaultCPUAllocator"), within(r"^torch/nn/functional\.py |^torch/nn/modules/")),
+    "no host memory was left in the middle of training: the model computes on the CPU, and its batches or what it "
+    "keeps of them fill it",
+    "A layer asked for the memory, so the activations of the model are in host memory, not in a GPU's. If one step "
+    "fits and a later one does not, something keeps the graphs of earlier steps: losses, outputs or hidden states "
+    "that are collected or carried on without detach().",
+    (Fix("Use a smaller batch or shorter inputs.", ("loader = DataLoader(dataset, batch_size=4, ...)",)),
+     Fix("Keep numbers and detached tensors only, and watch whether the memory grows.",
+         ("total += loss.item()  # not: total += loss", "state = state.detach()",
+          "print(psutil.Process().memory_info().rss >> 20, 'MiB')")),
+     Fix("If the machine has a GPU, train on it.",
+         ("python -c 'import torch; print(torch.__version__, torch.cuda.is_available())'",))),
+    "{'loss': 1.21, 'epoch': 0.1}\n{'loss': 1.19, 'epoch': 0.2}\nTraceback (most recent call last):\n"
+    '  File "/x/train.py", line 91, in main\n    y = model(x)\n'
+    '  File "/x/site-packages/torch/nn/modules/linear.py", line 116, in forward\n    return F.linear(x, w)\n'
+    "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you "
+    "tried to allocate 400000000 bytes.",
+    "https://docs.pytorch.org/docs/stable/notes/faq.html")
 ROWS = (
     Row("log_killed_for_memory", "root", "kernel",
         KERNEL_LINE + r"(?:Out of memory: Kill(?:ed)? process \d+|[Mm]emory cgroup out of memory: Kill|"
@@ -248,7 +267,8 @@ ROWS = (
         "copy of what it loads.",
         (_MEMORY, Fix("Check the limits of the process.", ("ulimit -v", "sysctl vm.overcommit_memory"))),
         "https://docs.kernel.org/mm/overcommit-accounting.html",
-        cases=(NO_MEMORY_TO_START, NO_MEMORY_TO_MAP, *host_cases("a rank could not allocate host memory", _NO_MORE)),
+        cases=(NO_MEMORY_TO_START, NO_MEMORY_TO_MAP, _ON_CPU,
+               *host_cases("a rank could not allocate host memory", _NO_MORE)),
         explain=_large_array),
     Row("log_memory_watcher_killed", "root", "scheduler",
         r"(?i)exceeded (?:its|the|your) memory (?:quota|limit)(?: of \S+)? and (?:will be|was|has been) "

@@ -117,7 +117,8 @@ ROWS = (
         "or image size, or sizes per rank instead of in total (tensor parallelism, gathered batches).",
         (Fix("Take sizes from the tensor, or drop the last batch.",
              ("x.view(x.shape[0], -1, x.shape[-1])", "DataLoader(..., drop_last=True)")), _SHAPES), _TENSOR,
-        summary="A tensor cannot be reshaped.", explain=_adapter, cases=_plain_torch_cases.ATTENTION,
+        summary="A tensor cannot be reshaped.", explain=_adapter, cases=(
+            *_plain_torch_cases.ATTENTION, _plain_torch_cases.OF_ANOTHER_TENSOR),
         remark=sizes(r"shape '\[(?P<a>[\d, ]+)\]' is invalid for input of size (?P<b>\d+)")),
     Row("log_split_sizes_wrong", "root", "script",
         r"split_with_sizes expects split_sizes to sum exactly to (?P<size>\d+).*split_sizes=\[(?P<parts>[\d, ]+)\]",

@@ -45,6 +45,16 @@ ROWS = (
              ("winget install Microsoft.VCRedist.2015+.x64",))),
         "https://docs.python.org/3/library/ctypes.html#ctypes.CDLL",
         summary="Windows could not load a library, or one that it needs."),
+    Row("log_windows_console_closed", "root", "kernel",
+        r"^forrtl: error \(200\): program aborting due to window-CLOSE event",
+        ("forrtl: error (200): program aborting due to window-CLOSE event",),
+        "the console window of the run was closed, which stopped it",
+        "Windows tells all programs of a console that its window closes, and they end. Intel's Fortran runtime, which "
+        "numpy, scipy and torch load with MKL, prints the message and aborts. The program itself had not failed.",
+        Fix("Start it again in a window that stays open, or without a window.",
+            ("Start-Process python train.py -WindowStyle Hidden -RedirectStandardOutput train.log",)),
+        "https://filetransfer.itc.nl/pub/sardon/Fortran/CVF_STD_66A%20%28D%29/INFO/DF/DOC/CVF_HTML/VISUALFORTRAN/PG/"
+        "PG2ADEFC.HTM", effect_of="stop"),
     Row("log_windows_host_name", "secondary", "network", r"system error: 10049\b|kubernetes\.docker\.internal",
         ("[W socket.cpp:663] [c10d] The client socket has failed to connect to [kubernetes.docker.internal]:29500 "
          "(system error: 10049 - The requested address is not valid in its context.).",

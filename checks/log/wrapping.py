@@ -39,6 +39,18 @@ _TOTAL_BATCH = Case(
         ("SOLVER.IMS_PER_BATCH 16 SOLVER.BASE_LR 0.02", "--num-gpus 8")),
     "AssertionError: Total batch size (10) must be divisible by the number of gpus (4).\n",
     "https://github.com/facebookresearch/detectron2/blob/main/detectron2/data/build.py")
+_POOLED_TO_ONE = Case(
+    said(r"Expected more than 1 value per channel.* torch\.Size\(\[1, \d+(?:, 1)+\]\)"),
+    "BatchNorm got one value per channel: a single sample, which a layer before it reduced to size 1",
+    "In training mode it needs at least two values per channel to compute a variance. A map has them in its pixels "
+    "even with a batch of 1, but a global pooling (ASPP, squeeze and excitation) or a small input leaves one.",
+    (Fix("For a test call or inference, switch to evaluation mode. Else use a batch of at least 2.",
+         ("model.eval()", "x = torch.randn(2, 3, 224, 224)")),
+     Fix("In training, drop a last batch of one sample.", ("DataLoader(..., batch_size=4, drop_last=True)",)),
+     Fix("If the batch must be 1, use a norm without statistics of the batch behind that pooling, or none.",
+         ("torch.nn.GroupNorm(8, channels)",))),
+    "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 64, 1, 1])\n",
+    "https://github.com/jfzhang95/pytorch-deeplab-xception/issues/41")
 ROWS = (
     Row("log_parameters_unused", "root", "script", r"Expected to have finished reduction in the prior "
         r"iteration|parameters that were not used in producing the loss|"
@@ -156,7 +168,7 @@ ROWS = (
         "It is the last, smaller batch of one rank, or the batch per GPU is 1.",
         Fix("Drop the last batch, or use SyncBatchNorm.",
             ("DataLoader(..., drop_last=True)", "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)")),
-        "https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html"),
+        "https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html", cases=(_POOLED_TO_ONE,)),
     Row("log_sync_batch_norm_on_cpu", "root", "script", r"SyncBatchNorm expected input tensor to be on",
         ("ValueError: SyncBatchNorm expected input tensor to be on GPU",
          "ValueError: SyncBatchNorm expected input tensor to be on GPU or HPU or XPU or privateuseone"),

@@ -44,6 +44,9 @@ _END = re.compile(
     rf"\b{_RUN}\b[^.:!?]{{0,40}}?\b(?:is |was |has |are )?(?:now )?{_ENDED}\b(?! (?:in|with) (?:error|failure))|"
     rf"\b(?:finished|completed|done with|done)[: ](?:the |all )?{_RUN}\b|"
     r"^\W*final test (?:accuracy|acc|score|results?)\W{1,4}\d|"
+    r"(?:^\W*|\bINFO\b\W{1,4})end of (?:the )?training(?:[.! ]*$|[.:,!] (?:time|total|took)\b)|"  # BasicSR
+    r"\b(?:stage|phase|status|state|event)['\"]?\s?[=:]\s?['\"]?(?:train|training|run|job)_"
+    r"(?:done|finished|completed?)\b|"
     r"\btotal (?:training|train|run|elapsed|wall) ?time\b|\bSUCCESS\b[.!]*$|\bis a success\b|"
     r"\b(?:completed|finished|exited) successfully\b|\bsuccessfully (?:completed|finished)\b|"
     r"\bcompleted without errors?\b|"
@@ -99,7 +102,8 @@ _TEXTS = (
     "killed", "aborted", "exitedwith", "make:***", "restart", "relaunch",
     "respawn", "requeue", "closingsignalsig", "resum",
     "continuingtraining", "loadingcheckpoint", "loadedcheckpoint", "attempt", "recovered", "jobstate",
-    "shutdowncomplete", "exitsuccess", "killingsubprocess", "comsucesso", "completad", "erfolgreich", "avecsucc",
+    "shutdowncomplete", "endoftraining", "endofthetraining", "exitsuccess",
+    "killingsubprocess", "comsucesso", "completad", "erfolgreich", "avecsucc",
 )
 _WORDS = (
     "train_runtime", "stopped:", "complete", "finished", "succe", "done", "passed", "exit", "return", "metrics",

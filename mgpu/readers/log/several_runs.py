@@ -30,7 +30,7 @@ _FIRST = 3  # one of the first so many must be the first that is printed again
 _BLOCK = 4  # so many of them in a row are the start of a run, however often they come
 _OFTEN = 1000  # a line that comes more often is none that a run prints first
 _NEAR = 60  # lines in which a second one must follow
-_GOES_ON = 200  # lines after an exception: more than a tracker's summary, or a batch script's last words
+_GOES_ON = 200  # lines after an exception: more than a batch script's last words; a tracker's summary does not count
 _KEPT = 64 << 20  # bytes of what cannot be read twice
 _NOHUP = re.compile(rb"^nohup: (?:ignoring input|redirecting stderr)", re.M)
 # The whole run has ended: the launcher of a node raises this when it has stopped its ranks, and Slurm ends all tasks.
@@ -66,6 +66,7 @@ _REPORT_OF_JOB = re.compile(
 )
 # srun reports that a task ended. What follows is of the other tasks, or of what was started afterwards.
 _END_OF_TASK = re.compile(rb"^srun: (?:error: \S+: tasks? \d|Job step aborted|Terminating)", re.M)
+_SUMMARY = re.compile(rb"^wandb:", re.M)  # a line for each metric, of which a run can log thousands
 # A frame of a file that was read and ran has a function. Python's place of a syntax error has none, as the places of
 # TorchScript, which no such error follows.
 _PLACE = re.compile(
@@ -87,12 +88,15 @@ _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
                          b"multiprocessing/spawn", b"ProcessRaised", b" pid="),
     _END_OF_TASK: (b"srun: ",),
     _REPORT_OF_JOB: (b"above this job summary",),
+    _SUMMARY: (b"wandb:",),
 }
 # fmt: on
 _ERROR = re.compile(rb"Traceback|\bout of memory\b|\w(?:Error|Exception)\b|\berror:|^usage:|^File \"", re.I)
 _PROGRESS = re.compile(rb"%\||it/s|s/it|\bepoch\b|\bstep\b|\biter", re.I)
 # In a copy of a terminal: what the terminal printed before its command is not of the run.
 _COMMAND = re.compile(rb"[\w.-]+@[\w.-]+(?::[~/][^\s$#]*|(?: [^\]\s]+)?\])[$#] +\S")
+# Python shows a warning once for each place of the code, sklearn's of a metric each time.
+_WARNED = re.compile(rb"^\S+\.py:\d+: (?!Undefined|Convergence)\w*Warning: ")
 _WORD = re.compile(rb"[A-Za-z]{3,}")
 _DATE = re.compile(rb"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b")
 _PARTS = re.compile(
@@ -143,6 +147,8 @@ class _Marks:
     edited: _Edited = field(default_factory=_Edited)
     repaired: RunAfterSyntaxError = field(default_factory=RunAfterSyntaxError)
     after_reports: list[int] = field(default_factory=list)  # first lines of the jobs whose output follows a report
+    summaries: list[int] = field(default_factory=list)
+    warned: bool = False  # the file begins with a warning that a process prints once
     several: int = 0  # the last line that shows several processes; 0: none does
     lines: int = 0
 
@@ -208,6 +214,7 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
     for part in parts:
         part = part.replace(b"\r\n", b"\n")
         if head is None:
+            marks.warned = bool(_WARNED.match(part.lstrip()))
             head = [(re.compile(rb"^[ \t]*" + line + rb"\s*$", re.M), word) for line, word in _head(part)]
         lines = _Lines(part, before)
         marks.ends += lines.of(_END_OF_RUN)
@@ -215,6 +222,7 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
         marks.logged_ends += lines.of(_LOGGED_END)
         marks.nohups += lines.of(_NOHUP)
         marks.ends_of_tasks += lines.of(_END_OF_TASK)
+        marks.summaries += lines.of(_SUMMARY)
         marks.after_reports += lines.after(_REPORT_OF_JOB)
         marks.edited.add(part, before)
         marks.repaired.add(part, before)
@@ -292,7 +300,8 @@ def _begins(marks: _Marks) -> Iterator[int]:
         after_end = _any_between(marks.ends, began, line) or (
             line > marks.alone_from and once and _any_between(marks.all_ends, began, line)
         )
-        if place < _FIRST and after_end and (alone or _another_near(marks.heads, spot)):
+        again = marks.warned and place == 0 and line - 1 in marks.ends_of_processes
+        if place < _FIRST and after_end and (alone or again or _another_near(marks.heads, spot)):
             yield line
             began = line
             since.clear()
@@ -320,5 +329,6 @@ def _any_between(ends: list[int], first: int, last: int) -> bool:
 def _after_ends(marks: _Marks) -> Iterator[int]:
     """Yield the lines after an exception of the only process that much of the file follows."""
     for end, other in itertools.pairwise([*marks.ends_of_processes, marks.lines]):
-        if other - end > _GOES_ON:
+        of_tracker = bisect.bisect_left(marks.summaries, other) - bisect.bisect_right(marks.summaries, end)
+        if other - end - of_tracker > _GOES_ON:
             yield end + 1

@@ -26,7 +26,7 @@ from mgpu.snapshot import CutTraceback, UncaughtException
 _ENDS = re.compile(
     # lower case only with a module (socket.timeout), because "loss: 0.53" is not an exception
     r"(?P<type>(?:[A-Za-z_]\w*\.)*_*(?!(?:None|True|False|NaN|Node)\b)[A-Z]\w*|(?:[A-Za-z_]\w*\.)+(?!py:)[a-z_]\w*)"
-    r"(?:: (?P<message>.*)|(?<=Error):|(?<=Exception):)?$"
+    r"(?:: (?P<message>.*)|(?<=Error):|(?<=Exception):|(?<=Interrupt):)?$"
 )
 # What the C++ library prints for an uncaught exception.
 _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[\w:]+)")
