@@ -291,7 +291,6 @@ class Tracebacks:
             return
         of_assert = one.code.startswith("assert ") and ends["type"] == "AssertionError"  # Python shows nothing more
         text = ends["message"] or (one.code if of_assert else "")
-        prefix = line.whole[: len(line.whole) - len(line.text)]
         rank = _rank(one, key, line)
         earlier = self._chained.get(key)
         cause, signatures, direct = self._began_with(key, ends["type"] or "") or (one.cause, (), False)
@@ -306,7 +305,7 @@ class Tracebacks:
             ranks=() if rank is None else (rank,),
             cause=cause,
             loader=one.loader,
-            by_torch=bool(_RANK_BY_TORCH.search(prefix)),
+            by_torch=bool(_RANK_BY_TORCH.search(line.whole.removesuffix(line.text))),
             quoted=one.quoted,
             bare=not ends["type"],
             of_launcher=_is_of_launcher(ends["type"] or "", text, in_launcher=one.launcher),
