@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Fix
+from mgpu.command_line import python, shell
 from mgpu.snapshot import UncaughtException
 from mgpu.text import counted
 
@@ -43,18 +44,23 @@ def other_dtype(one: UncaughtException, condition: str) -> Meaning | None:
         (
             Fix(
                 "Print the types just before that line.",
-                tuple(f"print({part['name']}.dtype)" for part in parts),
+                tuple(python("print({:dotted}.dtype)", part["name"]) for part in parts),
             ),
-            Fix("Convert it where the batch is made, or before that line.", tuple(map(_convert, parts))),
+            Fix(
+                "Convert it where the batch is made, or before that line.",
+                tuple(
+                    python("{name:dotted} = {name:dotted}.to(torch.{type:name})", name=part["name"], type=part["type"])
+                    if part["library"] == "torch"
+                    else python(
+                        "{name:dotted} = {name:dotted}.astype('{type:name}')",
+                        name=part["name"],
+                        type=part["type"].rstrip("_"),
+                    )
+                    for part in parts
+                ),
+            ),
         ),
     )
-
-
-def _convert(part: re.Match[str]) -> str:
-    name, wanted = part["name"], part["type"]
-    if part["library"] == "torch":
-        return f"{name} = {name}.bool()" if wanted == "bool" else f"{name} = {name}.to(torch.{wanted})"
-    return f"{name} = {name}.astype({part['library']}.{wanted})"
 
 
 def too_few_gpus(one: UncaughtException) -> Meaning | None:
@@ -70,7 +76,7 @@ def too_few_gpus(one: UncaughtException) -> Meaning | None:
         (
             Fix(
                 "Request as many GPUs for the job, or check what limits it.",
-                (f"sbatch --gres=gpu:{wanted} ...", "nvidia-smi -L", "echo $CUDA_VISIBLE_DEVICES"),
+                (shell("sbatch --gres=gpu:{:number} ...", wanted), "nvidia-smi -L", "echo $CUDA_VISIBLE_DEVICES"),
             ),
             Fix(f"Set the number of GPUs in the config or on the command line to {there}."),
         ),

@@ -10,7 +10,7 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
 _PLANNED = re.compile(r"memory space (\w+)\. Used ([\d.]+[KMGT]) of ([\d.]+[KMGT])")
-_REQUESTED = re.compile(r"(?:[Oo]ut of memory|[Ff]ailed).{0,60}allocat\w+ (?P<bytes>\d{9,18}) ?bytes")
+_REQUESTED = re.compile(r"(?:[Oo]ut of memory|[Ff]ailed).{0,60}alloc\w+ (?P<bytes>\d{9,18}) ?bytes")
 # fmt: off
 XLA_SMALLER = Fix("Use a smaller micro-batch, shorter sequences or recomputation, or shard the model over more "
                   "devices. In reinforcement learning: fewer environments at once, or fewer steps per rollout.")

@@ -48,7 +48,7 @@ def log_config_key_not_accepted(log: Log) -> Answer:
                 "there.",
                 (
                     shell("grep -rn {} --include='*.yaml' --include='*.sh' .", refused["name"]),
-                    f"~{key}  # as an override",
+                    shell("python train.py '~{:dotted}'", key),
                 ),
             ),
             Fix(f"See which keys {owner} has: the fields of its class, or its section in the default config."),
