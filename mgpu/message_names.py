@@ -51,9 +51,19 @@ _HOSTS = (
 )
 # A file that a line of code names, also below a folder that it computes.
 _IN_CODE = re.compile(
-    r"(?:\b|_)(?:load|open|read|imread|from_file|File)\w*\(\s*"
+    r"(?P<call>(?:\b|_)(?:load|open|read|imread|from_file|File)\w*)\(\s*"
     r"(?:[\w.]{1,60} ?/ ?|(?:os\.path\.|\b)join\([\w.]{1,60}, ?)?"
-    r"r?(?P<quote>['\"])(?P<name>[^'\"{}]{2,200})(?P=quote)"
+    r"r?(?P<quote>['\"])(?P<name>(?![a-z]{1,10}://)[^'\"{}]{1,195}\.[A-Za-z]\w{0,11})(?P=quote)"
+)
+# Every call that can be the one that reads, if the line has several.
+_READS = re.compile(r"(?:\b|_)(?:safe_load|load|imread|from_file|File|safe_open)\w*\(")
+_NO_READS = re.compile(r"load_state_dict\(")
+# These get the name of a model, a repository or a config, too: "base.en", "ada/nets.main".
+_OF_OTHERS = re.compile(
+    r"(?<!\btorch\.)(?<!\bnp\.)(?<!\bnumpy\.)(?<!\bjson\.)(?<!\bpickle\.)(?<!\bjoblib\.)\bload(?!_file\b)"
+)
+_WEIGHTS_OR_DATA = re.compile(
+    r"\.(?:pth?|ckpt|bin|safetensors|h5|hdf5|keras|onnx|np[yz]|pkl|pickle|joblib|mat|wav|flac|mp3|nii|gz|zip|tar|model)$"
 )
 _OF_CODE = (("ls -la FILE", "ls -la {name:path}"), ("head -c 100 FILE", "head -c 100 {name:path}"))
 _SCRIPT = re.compile(r"(?<![\w./-])train\.py(?![\w.])")
@@ -86,8 +96,14 @@ def fill_names(command: str, message: str) -> str:
 
 def path_in_code(code: str | None) -> str | None:
     """Return the only file that a line of code reads, if the line has its name."""
-    names = {found["name"] for found in _IN_CODE.finditer(code or "")}
-    return names.pop() if len(names) == 1 else None
+    found = [*_IN_CODE.finditer(code or "")]
+    if not code or len({one["name"] for one in found}) != 1:
+        return None
+    name = found[0]["name"]
+    reads = len(_READS.findall(_NO_READS.sub("(", code)))
+    of_other = _OF_OTHERS.match(code, found[0].start("call")) and not _WEIGHTS_OR_DATA.search(name)
+    # In load(load(open("a.json"))["b"]), the outer call reads another file.
+    return None if of_other or code[: found[0].start()].endswith("hub.") or reads > 1 else name
 
 
 def fill_file(command: str, path: str | None) -> str:

@@ -38,7 +38,8 @@ Exited with exit code 137.
 Resource usage summary:
 
     CPU time :                                   3.00 sec.
-    Max Memory :                                 {0} MB
+    Max Memory :                                 {1} MB
+    Average Memory :                             90.00 MB
     Total Requested Memory :                     {0} MB
 
 The output (if any) is above this job summary.
@@ -85,10 +86,12 @@ def test_a_step_that_was_created_later_did_not_fail(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "small"),
     [
-        (SUMMARY.format("1024.00"), True),
-        (SUMMARY.format("2048.00"), True),
-        (SUMMARY.format("2049.00"), False),
-        (SUMMARY.format("65536.00"), False),
+        (SUMMARY.format("1024.00", "1023"), True),
+        (SUMMARY.format("2048.00", "2048.00"), True),
+        (SUMMARY.format("2049.00", "2049.00"), False),
+        (SUMMARY.format("65536.00", "65536.00"), False),
+        (SUMMARY.format("1024.00", "48000"), False),  # the request is a reservation, the limit is another option
+        (SUMMARY.format("65536.00", "1900"), False),
         ("=>> PBS: job killed: mem 1148580kb exceeded limit 1048576kb\n", True),
         ("=>> PBS: job killed: mem 16803280kb exceeded limit 16777216kb\n", False),
         ("Error from slot1_3@n7: Job has gone over cgroup memory limit of 1024 megabytes. Last measured usage: 1019 "
@@ -113,5 +116,5 @@ def test_another_limit_of_grid_engine_is_no_memory(tmp_path: Path) -> None:
 
 def test_the_report_of_a_job_below_the_shells_last_line_is_no_other_run(tmp_path: Path) -> None:
     path = tmp_path / "job.out"
-    path.write_text(KILLED + SUMMARY.format("1024.00"))
+    path.write_text(KILLED + SUMMARY.format("1024.00", "1024.00"))
     assert read.read_logs([path], last_run=True).last_run is None

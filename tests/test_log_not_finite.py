@@ -58,7 +58,22 @@ def test_a_loss_that_was_always_nan(tmp_path: Path) -> None:
         "loss nan guard: on\n" * 6,
         steps(ALWAYS["capital"], *["nan"] * 6) + "second run\n" + steps(ALWAYS["capital"], "0.6", "0.5", "0.4"),
     ],
-    ids=["recovered", "one", "validation", "part", "metric", "guard", "later run"],
+    ids=[
+        "recovered",
+        "one",
+        "column",
+        "skipped",
+        "before",
+        "long before",
+        "none",
+        "False",
+        "0",
+        "masked",
+        "replaced",
+        "file",
+        "labels",
+        "tile",
+    ],
 )
 def test_other_nans(text: str, tmp_path: Path) -> None:
     assert first_cause(tmp_path, text)[0] is None
@@ -91,6 +106,21 @@ def test_a_user_who_stops_a_run_with_nan(text: str, title: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        ("NaN detected in logits (rank: 0)", "the model computes NaN"),
+        ("NaN detected in block output on cuda:0", "the model computes NaN"),
+        ("nan found in loss at batch 12", "the model computes NaN"),
+        ("NaN detected in masked scores", "the program reports NaN"),
+        ("NaN detected at iteration 3", "the program reports NaN"),
+    ],
+)
+def test_what_has_nan(line: str, title: str, tmp_path: Path) -> None:
+    found, shown = first_cause(tmp_path, f"{line}\n" * 4 + STOPPED)
+    assert found == "log_nan_until_stopped" and title in shown, shown
+
+
+@pytest.mark.parametrize(
     "text",
     [
         steps(ALWAYS["capital"], "0.7", "nan", "nan", "nan", "0.5"),  # it recovered
@@ -100,8 +130,30 @@ def test_a_user_who_stops_a_run_with_nan(text: str, title: str, tmp_path: Path) 
         OF_MODEL + steps(ALWAYS["capital"], "0.7", "0.6"),  # before good steps
         OF_MODEL + "reading\n" * 200,
         "model.fc has nan: False\n" * 4,
+        "NaN detected in weights: False\n" * 4,
+        "NaNs found in scores = 0\n" * 4,
+        "WARNING: NaN detected in rewards, masked out of the mean\n" * 4,
+        "nan values detected in logits, applying nan_to_num\n" * 4,
+        "NaN found in scans/case_7.npy\n" * 4,
+        "NaN detected in labels\n" * 4,
+        "volume_3.npy contains NaN\n" * 4,
     ],
-    ids=["recovered", "one", "column", "skipped", "before", "long before", "none"],
+    ids=[
+        "recovered",
+        "one",
+        "column",
+        "skipped",
+        "before",
+        "long-before",
+        "none",
+        "False",
+        "0",
+        "masked",
+        "replaced",
+        "file",
+        "labels",
+        "tile",
+    ],
 )
 def test_a_user_who_stops_another_run(text: str, tmp_path: Path) -> None:
     assert first_cause(tmp_path, text + STOPPED)[0] == "log_interrupted"

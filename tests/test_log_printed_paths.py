@@ -73,6 +73,10 @@ def test_temporary_and_relative_paths(path: str, title: str, tmp_path: Path) -> 
         ('net = torch.load("weights/best.pt")', "weights/best.pt"),
         ("x = torch.load(ROOT / 'scans.pt', map_location='cpu')", "scans.pt"),
         ("with open(os.path.join(root, 'ids.pkl'), 'rb') as f: ids = pickle.load(f)", "ids.pkl"),
+        ("ids = pickle.load(open('ids.pkl', 'rb'))", "ids.pkl"),
+        ("net.load_state_dict(torch.load('w/last.ckpt')['model'])", "w/last.ckpt"),
+        ("net = keras.models.load_model('net.keras')", "net.keras"),
+        ("w = safetensors.torch.load_file('w/model.safetensors')", "w/model.safetensors"),
     ],
 )
 def test_the_damaged_file_that_the_line_names(code: str, name: str, tmp_path: Path) -> None:
@@ -82,6 +86,28 @@ def test_the_damaged_file_that_the_line_names(code: str, name: str, tmp_path: Pa
     assert title == f"{name} is damaged, truncated, or only a Git LFS pointer (fit.py:7 in main)"
     assert f"ls -la {name}; head -c 100 {name}" in words
     _, title, words = explained(tmp_path, frames((SCRIPT, "main", "net = torch.load(path)"), load) + error)
+    assert title == "a checkpoint or data file is damaged, truncated, or only a Git LFS pointer"
+    assert "ls -la FILE" in words
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "asr = whisper.load_model('base.en')",
+        "net = torch.hub.load('ada/nets:v0.2.1', 'small')",
+        "net = torch.hub.load('ada/nets.main', 'small')",
+        "w = load_state_dict_from_url('https://example.org/w/best.pth')",
+        "w = torch.load(json.load(open('run.json'))['weights'])",
+        "w = torch.load(yaml.safe_load(open('run.yaml'))['weights'])",
+        "pair = torch.load(path), torch.load('b.pt')",
+        "net = Detector.load('detector.yaml')",
+        "net = torch.load('best')",
+    ],
+)
+def test_names_that_are_not_the_damaged_file(code: str, tmp_path: Path) -> None:
+    load = ("torch/serialization.py", "load", "with _open_zipfile_reader(f) as zip:")
+    error = "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory\n"
+    _, title, words = explained(tmp_path, frames((SCRIPT, "main", code), load) + error)
     assert title == "a checkpoint or data file is damaged, truncated, or only a Git LFS pointer"
     assert "ls -la FILE" in words
 

@@ -7,6 +7,8 @@ servers of one's own that these clients call (vLLM, SGLang). Texts for `exceptio
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from mgpu.check import Fix
@@ -15,7 +17,20 @@ from mgpu.snapshot import UncaughtException
 from ._messages import short_name
 from ._own_objects import Meaning
 
-_STATUS = re.compile(r"^Error code: (?P<status>[45]\d\d)\b(?: - (?P<body>.*))?", re.S)
+# LiteLLM puts the names of its own exception and of the provider's before it.
+_STATUS = re.compile(
+    r"(?:(?:[\w.]{1,80}: ){0,3}(?P<provider>\w{1,40})Exception - )?"
+    r"Error code: (?P<status>[45]\d\d)\b(?: - (?P<body>.*))?",
+    re.S,
+)
+_OF_LITELLM = re.compile(r"(?:[\w.]{1,80}: ){1,3}(?P<provider>\w{1,40})Exception - (?P<body>.*)", re.S)
+_CLIENT = re.compile(r"/_base_client\.py in ")
+# The exceptions of the clients that Stainless generates, and of those that imitate them.
+_TYPES = frozenset(
+    {"APIStatusError", "AuthenticationError", "BadRequestError", "ConflictError", "InternalServerError"}
+    | {"NotFoundError", "PermissionDeniedError", "RateLimitError", "UnprocessableEntityError"}
+)
+_SERVICES = {"openai": "OpenAI", "anthropic": "Anthropic", "groq": "Groq"}  # the names of their clients
 _SAID = re.compile(r"['\"](?:message|error|detail|msg)['\"]: (?P<quote>['\"])(?P<said>.{4,}?)(?P=quote)(?=[,}])", re.S)
 _MOST = 160  # characters of what the service said
 _NO_CREDIT = re.compile(
@@ -69,8 +84,8 @@ _STATUSES = {
                          ("print([one.id for one in client.models.list()])",)),)),
     "408": _Refused("the model's API did not answer in time{at}",
                     "The service is busy, or the answer is long.",
-                    (Fix("Send fewer requests at the same time, or raise the client's timeout.",
-                         ("OpenAI(timeout=600, max_retries=10)",)),)),
+                    (Fix("Send fewer requests at the same time, ask for shorter answers, and let the client try again.",
+                         ("OpenAI(max_retries=10)",)),)),
     "413": _Refused("the request is too large for the model's API{at}",
                     "It limits the size of a request.", (Fix("Shorten the text, or send smaller images."),)),
     "429": _Refused("the model's API got too many requests or tokens at a time{at}",
@@ -102,15 +117,42 @@ def refused_by_service(one: UncaughtException) -> Meaning | None:
     """Return why a model's API refused a request; None if the exception is another one."""
     at = f" ({one.place})" if one.place else ""
     if short_name(one.type) == "APIConnectionError" and one.message.startswith("Connection error"):
-        return _UNREACHED._replace(title=f"the model's API could not be reached{at}")
+        fixes = _of_service(_UNREACHED.fixes, one, "")
+        return _UNREACHED._replace(title=f"the model's API could not be reached{at}", fixes=fixes)
     text = "\n".join(filter(None, (one.message, one.more)))
-    found = _STATUS.match(text)
-    if not found:
+    found = _STATUS.match(text) if _by_client(one) else None
+    if found:
+        status, provider = found["status"], found["provider"] or ""
+    elif one.type.startswith("litellm.") and (found := _OF_LITELLM.match(text)) and _NO_CREDIT.search(found["body"]):
+        status, provider = "402", found["provider"]
+    else:
         return None
     body = found["body"] or ""
+    return _meaning(status, body, at, lambda fixes: _of_service(fixes, one, provider))
+
+
+def _by_client(one: UncaughtException) -> bool:
+    """Whether the client of a service raised it; a script's own "Error code: 404" is about something else."""
+    return short_name(one.type) in _TYPES or any(map(_CLIENT.search, one.frames))
+
+
+def _of_service(fixes: tuple[Fix, ...], one: UncaughtException, provider: str) -> tuple[Fix, ...]:
+    """Return the fixes with the variables and the client of the service that was called."""
+    package = provider.lower() or one.type.partition(".")[0]
+    client = _SERVICES.get(package)
+    variable = f"{client.upper()}_" if client else "THE_SERVICE_"
+    retries = "completion(num_retries=" if provider else f"{client or 'Client'}(max_retries="
+
+    def filled(command: str) -> str:
+        return command.replace("OpenAI(max_retries=", retries).replace("OPENAI_", variable)
+
+    return tuple(replace(fix, commands=tuple(map(filled, fix.commands))) for fix in fixes)
+
+
+def _meaning(status: str, body: str, at: str, filled: Callable[[tuple[Fix, ...]], tuple[Fix, ...]]) -> Meaning:
     said = _said(body)
     long = _TOO_LONG.search(body)
-    refused = _refused(found["status"], body, long=bool(long))
+    refused = _refused(status, body, long=bool(long))
     model = _MODEL.search(said)
     groups = {
         "at": at,
@@ -118,7 +160,7 @@ def refused_by_service(one: UncaughtException) -> Meaning | None:
         "model": f": {model['name']}" if model else "",
         "sizes": _sizes(long) if long else "",
     }
-    return Meaning(refused.title.format(**groups), refused.why, refused.fixes, of_code=False)
+    return Meaning(refused.title.format(**groups), refused.why, filled(refused.fixes), of_code=False)
 
 
 def _refused(status: str, body: str, *, long: bool) -> _Refused:

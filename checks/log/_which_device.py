@@ -78,6 +78,9 @@ _MAKES = frozenset(
     {"arange", "empty", "eye", "from_numpy", "full", "linspace", "logspace", "ones", "rand", "randint", "randn"}
     | {"randperm", "tril_indices", "triu_indices", "zeros", "hann_window", "hamming_window", "blackman_window"}
 )
+# What gives a number, or a size, of a tensor: it has no device.
+_NUMBERS = frozenset({"item", "tolist", "numpy", "shape", "size", "ndim", "dim", "numel", "dtype"})
+_TO_NUMBERS = frozenset({"bool", "float", "int", "len", "range"})
 _PLACES = re.compile(r"\bdevice\b|\.(?:to|cuda|type_as|new_\w+)\(")
 
 
@@ -89,11 +92,11 @@ def made_on_cpu(one: UncaughtException | None) -> Meaning | None:
         return None
     tree = parsed(code)
     nodes = list(ast.walk(tree)) if tree else []
-    indices = {inner for node in nodes if isinstance(node, ast.Subscript) for inner in ast.walk(node.slice)}
+    elsewhere = {inner for node in nodes for part in _no_operands(node) for inner in ast.walk(part)}
     made = {
         (ast.unparse(node), node.func.attr)
         for node in nodes
-        if node not in indices  # an index may be on the CPU
+        if node not in elsewhere
         and isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in _MAKES
@@ -103,10 +106,13 @@ def made_on_cpu(one: UncaughtException | None) -> Meaning | None:
         return None
     call, function = made.pop()
     return Meaning(
-        f"{call} makes a tensor on the CPU, and the line combines it with one on the GPU ({one.place})",
-        f'torch.{function}() without a device makes it on the CPU. The line is "{code}".',
+        f"probably {call} makes a tensor on the CPU, and the line combines it with one on the GPU ({one.place})",
+        f"torch.{function}() makes it on the CPU, unless a device is set (torch.set_default_device). The line is "
+        f'"{code}".',
         (
-            Fix(
+            Fix("Move it to the device of the other tensor.", ("torch.from_numpy(array).to(x.device)",))
+            if function == "from_numpy"  # has no argument for a device
+            else Fix(
                 "Make it on the device of the other tensor.", (python("torch.{:name}(..., device=x.device)", function),)
             ),
             Fix(
@@ -115,6 +121,17 @@ def made_on_cpu(one: UncaughtException | None) -> Meaning | None:
             ),
         ),
     )
+
+
+def _no_operands(node: ast.AST) -> list[ast.expr]:
+    """Return the parts of an expression that its operation does not combine: indices, and what becomes a number."""
+    if isinstance(node, ast.Subscript):
+        return [node.slice]  # an index may be on the CPU
+    if isinstance(node, ast.Attribute) and node.attr in _NUMBERS:
+        return [node.value]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _TO_NUMBERS:
+        return node.args
+    return []
 
 
 def which_device(one: UncaughtException | None) -> Meaning | None:

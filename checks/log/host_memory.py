@@ -184,7 +184,7 @@ _REQUEST = Fix("Request more memory, in the form of the cluster's scheduler.",
                ("sbatch --mem=64G ...", "bsub -M 64GB -R 'rusage[mem=64GB]' ...", "qsub -l mem=64gb ...  # PBS",
                 "qsub -l h_vmem=64G ...  # Grid Engine", "request_memory = 64GB  # HTCondor"))
 _SMALL_REQUEST = Case(
-    either(shown("small_request_of_lsf"),
+    either(shown("small_request_of_lsf", "small_use_of_lsf"),  # the request alone is a reservation, not the limit
            counts(r"exceeded limit (\d{1,7})kb", lambda limit: int(limit[0]) <= _SMALL >> 10),
            counts(r"memory limit of (\d{1,4}) megabytes", lambda limit: int(limit[0]) <= _SMALL >> 20),
            counts(r"exceeds job hard limit.*limit:(\d{1,10})(?:\.\d+)?\)", lambda limit: int(limit[0]) <= _SMALL)),
@@ -193,6 +193,7 @@ _SMALL_REQUEST = Case(
     "GPU's: a process that only imports torch and puts one layer on a GPU used 1.3 to 2 GB in published measurements.",
     (_REQUEST,),
     "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\n"
+    "    Max Memory :                                 1023 MB\n"
     "    Total Requested Memory :                     1024.00 MB\n",
     "https://github.com/pytorch/pytorch/issues/12873")
 _ON_CPU = Case(

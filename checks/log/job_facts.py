@@ -24,6 +24,17 @@ def _row(name: str, pattern: str, samples: tuple[str, ...], source: str, *tags: 
     return Row(name, "context", "script", pattern, samples, "", "", Fix("No action needed.", ()), source, tags=tags)
 
 
+# "has nan: False", but not "(rank: 0)" or "on cuda:0"
+_NONE = (
+    r"(?<!rank)(?<!cuda)(?<!gpu)(?<!step)(?<!iter)(?<!iteration)(?<!layer)(?<!block)(?<!head)(?<!epoch)(?<!batch)"
+    r"[=:?]\s*(?:tensor\()?(?:0(?!\.?\d)|0\.0+\b|false|none\b|no\b)"
+)
+_OF_DATA = (
+    r"(?:\S/\S*\.|\.(?:npy|npz|csv|pt|pth|pkl|h5|tiff?|nii|png|jpe?g|wav)\b|\bin (?:the |this |input |training )?"
+    r"batch|\b(?:files?|data|datasets?|samples?|labels?|targets?|images?)\b)"
+)
+
+
 # fmt: off
 ROWS = (
     _row("slurm_step_still_waits", r"srun: Job \d+ step creation still disabled, retrying",
@@ -57,6 +68,9 @@ ROWS = (
     _row("small_request_of_lsf",  # 2 GB or less
          r"^\s*Total Requested Memory :\s{1,40}(?:\d{1,3}|1\d{3}|20[0-3]\d|204[0-8])\.\d+ MB",
          ("    Total Requested Memory :                     1024.00 MB",), _BSUB),
+    _row("small_use_of_lsf",  # the same: what the job used
+         r"^\s*Max Memory :\s{1,40}(?:\d{1,3}|1\d{3}|20[0-3]\d|204[0-8])(?:\.\d+)? MB",
+         ("    Max Memory :                                 1023.87 MB", "    Max Memory :             51 MB"), _BSUB),
     _row("errors_of_lsf", r"^Read file <[^<>]+> for stderr output of this job",
          ("Read file </work/ada/fit.err> for stderr output of this job.",), _BSUB),
     _row("errors_of_slurm", r"^\s*(?:#SBATCH\s+(?:--error(?:=|\s+)|-e\s*)|StdErr=)[^\s=]",
@@ -77,13 +91,14 @@ ROWS = (
          "https://research.google.com/colaboratory/faq.html"),
     _row("warp_without_driver", r"CUDA driver not found or failed to initialize",
          ("   CUDA driver not found or failed to initialize",), "https://nvidia.github.io/warp/installation.html"),
-    # What a script's own checks print; not if it goes on to say that it leaves such values out.
+    # What a script's own checks print; not if there is none, if it is in the data, or if such values are left out.
     _row("nan_reported",
-         r"(?i)^\W*(?:\[[\w :.-]{1,40}\]\W*)?(?:(?:warning|error|debug|step \d+)\W+)?"
+         rf"(?i)^(?!.*{_OF_DATA})\W*(?:\[[\w :.-]{{1,40}}\]\W*)?(?:(?:warning|error|debug|step \d+)\W+)?"
          r"(?:nans?(?:(?:/| or | and )infs?)?(?: values?)? (?:(?:was|were) )?"
          r"(?:detected in |detected after |detected before |detected at |found in |found after |encountered in )|"
-         r"[a-z_][\w.]* (?:contains nan|has nan)s?\b(?!\s*[=:]\s*(?:0|false)))"
-         r"(?!.*\b(?:skip|replac|fill|drop|ignor|remov|clean|clamp|column|row))",
+         r"[a-z_][\w.]* (?:contains nan|has nan)s?\b)"
+         rf"(?!.*{_NONE})(?!.*\b(?:skip|replac|fill|drop|ignor|remov|clean|clamp|column|row|"
+         r"mask(?:ed|ing) ?(?:out|from|$)|except|nan_to_num|handl|continu|zero))",
          ("NaN detected after softmax", "[layer 3] NaN found in attention scores", "attn_weights contains NaN",
           "nan values detected in hidden_states", "WARNING: NaN or Inf detected in grads at step 12", "h.q has nan"),
          "https://docs.pytorch.org/docs/stable/generated/torch.isnan.html"),

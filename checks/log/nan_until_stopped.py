@@ -10,6 +10,10 @@ from mgpu.snapshot import Circumstance, Log, SignatureMatch
 _LEAST = 3  # reports or losses; a step or two can be skipped, and are
 _NEAR = 100  # lines before the stop, in which a program that checks every step still reports it
 _SOFTMAX = re.compile(r"(?i)softmax|attention|attn")
+_COMPUTED = re.compile(
+    r"(?i)softmax|attention|attn|logit|grad|layer|block|hidden|embed|weight|param|norm|activation|conv|mlp|\bloss|"
+    r"output|prediction|encoder|decoder|forward|backward"
+)
 _OF_MASKS = (
     "Softmax gives NaN for a row that is -inf as a whole (a mask that leaves no entry, such as one without the "
     "diagonal, or padding only) and for infinite scores. "
@@ -79,8 +83,9 @@ def log_nan_until_stopped(log: Log) -> Answer:
             place=place,
         )
     of_mask = _SOFTMAX.search(lost.text)
+    subject = "the model computes NaN" if _COMPUTED.search(lost.text) else "the program reports NaN"
     return Problem(
-        f'the model computes NaN, first "{lost.text}": the program reports it in {lost.times} lines, until a user '
+        f'{subject}, first "{lost.text}": the program reports it in {lost.times} lines, until a user '
         "interrupted the run (Ctrl-C)",
         f"The interruption is only how it ended. {_OF_MASKS if of_mask else _REASONS}"
         "The reports after the first one are consequences.",
