@@ -24,9 +24,10 @@ class OneNode(NamedTuple):
     @property
     def sentence(self) -> str:
         """State it, for the reason of a problem."""
+        ranks = "Both" if self.ranks == _FEWEST_RANKS else f"All {self.ranks}"
+        others = "other node" if self.others == 1 else counted(self.others, "other node")
         return (
-            f" All {self.ranks} ranks on {self.host} report it, and none on the {counted(self.others, 'other node')}: "
-            "something is different on that node."
+            f" {ranks} ranks on {self.host} report it, and none on the {others}: something is different on that node."
         )
 
     def fix(self, log: Log) -> Fix:

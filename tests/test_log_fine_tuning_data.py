@@ -119,6 +119,8 @@ FETCH = ("torch/utils/data/_utils/fetch.py", "fetch", "data = [self.dataset[idx]
     [
         ("ValueError: sequence_length=7311 is larger than self.max_length=6144",
          "a sample has 7,311 tokens, more than data.max_length (6,144)", "data.truncation=right"),
+        ("ValueError: sequence_length=7000 is larger than self.max_length=6144",
+         "a sample has 7,000 tokens", "tokenize=True, return_dict=False)"),
         ("NotImplementedError: sequence_length=301 is larger than max_length=256",
          "larger than max_length=256", "data.filter_overlong_prompts=True"),
         ("RuntimeError: Prompt length 1100 is longer than 1024.", "longer than 1024", "data.max_prompt_length=2048"),

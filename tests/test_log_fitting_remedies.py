@@ -152,7 +152,8 @@ def test_messages_of_a_whole_graph(
 @pytest.mark.parametrize(
     ("code", "error", "title", "words"),
     [
-        ("assert keep.dtype == torch.bool", "AssertionError", "keep does not have the type bool", "keep = keep.to(torch.bool)"),
+        ("assert keep.dtype == torch.bool", "AssertionError", "keep does not have the type bool",
+         "keep = keep.to(torch.bool)"),
         ("assert x.dtype == np.float32 and y.dtype == torch.int64", "AssertionError",
          "one of these does not have the type that the code requires: x (float32), y (int64)",
          "y = y.to(torch.int64)"),

@@ -86,6 +86,7 @@ OLD = (
     "{own} GiB already allocated; 0.40 GiB free; {reserved} GiB reserved in total by PyTorch)\n"
 )
 RENDER = ("diff_gaussian_rasterization/__init__.py", "forward", "num_rendered = _C.rasterize_gaussians(*args)")
+GSPLAT = ("gsplat/cuda/_wrapper.py", "forward", "out = fn(means, quats, scales)")
 CONVOLUTION = ("torch/nn/modules/conv.py", "forward", "return self._conv_forward(input)")
 
 
@@ -341,3 +342,21 @@ def test_what_xla_planned_decides(
     found = explained(tmp_path, frames(*calls) + error)
     assert found[0] == "log_xla_memory_full" and title in found[1]
     assert words in found[2] and not_said not in found[2]
+
+
+@pytest.mark.parametrize(("tried", "own"), [("4.20", "6.10"), ("0.20", "30.10")])
+@pytest.mark.parametrize(("rasterizer", "has_options"), [(RENDER, True), (GSPLAT, False)])
+def test_each_rasterizer_has_its_own_options(
+    rasterizer: tuple[str, str, str], has_options: bool, tried: str, own: str, tmp_path: Path
+) -> None:
+    text = frames(CALLS_MODEL, rasterizer) + OLD.format(tried=tried, own=own, reserved="30.90")
+    _, title, words = explained(tmp_path, text)
+    assert "rasterizer" in title and "number of Gaussians" in words
+    assert ("densify_until_iter" in words) == has_options and ("--data_device" in words) == has_options
+    assert "if it is not set yet" in words
+
+
+def test_half_precision_for_training_comes_with_a_scaler(tmp_path: Path) -> None:
+    error = OLD.replace("31.75", "3.81").format(tried="0.09", own="2.90", reserved="3.02")
+    words = explained(tmp_path, frames(CALLS_MODEL, CONVOLUTION) + error)[2]
+    assert "float16" in words and "GradScaler" in words and "scaler.step(optimizer)" in words

@@ -68,3 +68,21 @@ def test_a_long_path_in_any_message_of_the_script_keeps_its_end(tmp_path: Path) 
     assert ".../birds/4shots/seed3/labels_of_all_birds.csv does not exist" in title and " ... " not in title
     title = explained(tmp_path, missing("/data/birds/train.csv", "read_labels"))[1]
     assert "File /data/birds/train.csv does not exist" in title
+
+
+@pytest.mark.parametrize(
+    ("layer", "word"),
+    [("classifier.4.1", "classifier"), ("backbone.fc", "fc"), ("3.0.fc", "fc"), ("heads.2", "heads")],
+)
+def test_the_head_is_searched_by_its_name(layer: str, word: str, tmp_path: Path) -> None:
+    lines = (
+        f"\tsize mismatch for {layer}.{part}: copying a param with shape torch.Size([21{rest}]) from checkpoint, the "
+        f"shape in current model is torch.Size([8{rest}]).\n"
+        for part, rest in (("weight", ", 64"), ("bias", ""))
+    )
+    error = f"RuntimeError: Error(s) in loading state_dict for Net:\n{''.join(lines)}"
+    load = ("torch/nn/modules/module.py", "load_state_dict", "raise RuntimeError(")
+    _, title, words = explained(tmp_path, frames((SCRIPT, "main", "net.load_state_dict(s)"), load) + error)
+    assert f"({layer}.weight) has 21 outputs, and the model's has 8" in title, title
+    assert f"grep -rnw --include='*.py' {word} ." in words
+    assert "print(model.load_state_dict(state, strict=False))" in words

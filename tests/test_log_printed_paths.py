@@ -53,6 +53,32 @@ def test_the_path_in_which_no_data_was_found(printed: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    "printed",
+    [
+        "Loading checkpoint from /srv/zoo/vit_b.pth",
+        "Loading the pretrained backbone from /srv/zoo/vit_b",
+        "writing logs, folder: /scratch/ada/run_7",
+        "output_dir = /scratch/ada/run_7",
+        "config path: /home/ada/birds.yaml",
+        "read /home/ada/birds.yaml",
+    ],
+)
+def test_paths_of_weights_and_outputs_are_not_where_data_is_missing(printed: str, tmp_path: Path) -> None:
+    failed = frames((SCRIPT, "main", "all = Recordings(root)"), CONCATENATES)
+    error = "AssertionError: datasets should not be an empty iterable\n"
+    _, title, words = explained(tmp_path, f"start\n{printed}\n{failed}{error}")
+    assert "no data was found (" in title and "printed the path" not in words, (title, words)
+    _, title, _ = explained(tmp_path, f"data root = /data/birds\n{printed}\n{failed}{error}")
+    assert "probably in /data/birds (" in title
+
+
+def test_a_doubled_path_of_weights_is_found(tmp_path: Path) -> None:
+    path = "/srv/out/best/srv/out/best/net.pth"
+    text = f"Loading checkpoint from {path}\n{frames(READS, ASSERTS)}AssertionError\n"
+    assert "the path has srv/out/best/ twice" in explained(tmp_path, text)[1]
+
+
+@pytest.mark.parametrize(
     ("path", "title"),
     [
         ("/tmp/tmpq8_x71ab", "a temporary folder was removed while the run still used it: /tmp/tmpq8_x71ab"),

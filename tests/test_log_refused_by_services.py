@@ -172,3 +172,8 @@ def test_what_a_service_refuses(
 def test_what_is_no_answer_of_a_service(error: str, tmp_path: Path) -> None:
     shown = words(("tools/client.py", "f", "raise"), error, tmp_path)
     assert "model's API" not in shown
+
+
+def test_a_timeout_of_the_service_is_not_one_of_the_client(tmp_path: Path) -> None:
+    said = words(OPENAI, "openai.APITimeoutError: Error code: 408 - {'error': {'message': 'took too long'}}", tmp_path)
+    assert "did not answer in time" in said and "max_retries=10" in said and "timeout=" not in said

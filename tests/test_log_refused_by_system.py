@@ -301,3 +301,25 @@ def test_a_long_path_that_the_log_cuts_is_not_put_into_a_command(tmp_path: Path)
     path = "/data/" + "x" * 200 + "/" + "y" * 200
     text = words("os.rmdir(path)", (), f"OSError: [Errno 39] Directory not empty: '{path}'", tmp_path)
     assert "ls -la /data/xxx" not in text or path in text
+
+
+_FETCHES = (("hubs/fetch.py", "fetch", "raise FileNotFoundError(message)"),)
+
+
+@pytest.mark.parametrize(
+    ("message", "is_path"),
+    [
+        ("No such dataset 'ada/birds-2.1' on the Hub", False),
+        ("Model 'ada/birds-7b' does not exist", False),
+        ("Could not find the repository: 'ada/birds'", False),
+        ("Could not find dataset file: 'ada/birds.json'", True),
+        ("Could not find the dataset: '/ada/birds'", True),
+        ("Could not find the dataset: './birds'", True),
+        ("Could not find the dataset: 'data/birds'", True),
+        ("Could not find the model: '~/zoo/birds'", True),
+        ("Could not find the masks: 'ada/birds'", True),
+    ],
+)
+def test_names_of_a_hub_are_not_paths(message: str, is_path: bool, tmp_path: Path) -> None:
+    text = words("rows = fetch(name)", _FETCHES, f"FileNotFoundError: {message}", tmp_path)
+    assert ("ls -ld" in text) == is_path, text

@@ -258,6 +258,7 @@ _BY_TORCHRUN = _SIGINT.format("Signals.SIGINT death signal, shutting down worker
 _MAPPED = "\n".join(_MAP.format(percent=n, at=900 * n, times=f"00:{n}<1:10:00") for n in range(10, 30))
 _WORKERS = "".join(f"Process ForkPoolWorker-{n}:\n" for n in range(90))
 _STEPS = "".join(f" {n}%|#   | {n}/400 [00:{n}<09:00, 2.00s/it]\n" for n in range(10, 30))
+_FULL = "100%|##########| 400/400 [01:10<00:00, 5.71it/s, acc=0.6]\n"
 _AT_ZERO = "  0%|          | 0/400 [00:00<?, ?it/s]\n"
 _CAPTURED = "".join(
     f"(EngineCore_DP0 pid=9) Capturing CUDA graphs (mixed prefill-decode): {n}%|# | {n}/100 [00:01<00:01, 9.1it/s]\n"
@@ -272,11 +273,17 @@ _CAPTURED = "".join(
         (f"{_MAPPED}\n{_WORKERS}{_CTRL_C}", "its data was prepared: 26,1"),
         (f"{_AT_ZERO}{_CAPTURED}engine ready\n{_CTRL_C}", "it waited for its first step (0 of 400)"),
         (f"{_MAPPED}\n{_AT_ZERO}{_BY_TORCHRUN}", "it waited for its first step (0 of 400)"),
+        (
+            f"Namespace(epoch=12, loss='l2', steps=9)\nEpoch 1/9\n{_AT_ZERO}{_CTRL_C}",
+            "probably while it waited for its",
+        ),
+        (f"Loading weights: 100%|##| 7/7 [00:01<00:00]\nEpoch 0: {_AT_ZERO}{_CTRL_C}", "it waited for its first step"),
     ],
 )
 def test_what_a_run_did_when_it_was_stopped_before_it_trained(text: str, title: str, tmp_path: Path) -> None:
     found = explained(tmp_path, text)
     assert found[0] == "log_interrupted_early" and title in found[1]
+    assert "will hang" not in found[2]
 
 
 @pytest.mark.parametrize(
@@ -287,6 +294,13 @@ def test_what_a_run_did_when_it_was_stopped_before_it_trained(text: str, title: 
         f"{_STEPS}Evaluating:   0%|    | 0/12 [00:00<?, ?it/s]\n{_BY_TORCHRUN}",
         f"{_CAPTURED}{_CTRL_C}",
         f"{_STEPS}{_MAPPED.replace('Tokenizing', 'Sampling')}".replace("examples/s", "it/s") + f"\n{_CTRL_C}",
+        # An epoch of which no step is complete, after others.
+        f"{_FULL}{_FULL}{_AT_ZERO}{_CTRL_C}",
+        f"Epoch 4: {_FULL}Epoch 5: {_AT_ZERO}{_CTRL_C}",
+        f"Epoch 5/90: {_AT_ZERO}{_CTRL_C}",
+        f"Epoch 1 accuracy 0.64\n{_AT_ZERO}{_CTRL_C}",
+        f"Epoch 2/90\n{_AT_ZERO}{_CTRL_C}",
+        f"step 20, reward 0.4\n{_AT_ZERO}{_CTRL_C}",
     ],
 )
 def test_a_run_that_trained_was_only_interrupted(text: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mgpu.one_node import OneNode
 from tests.test_log_callers import SCRIPT, frames
 from tests.test_log_meanings import explained
 
@@ -140,8 +141,12 @@ _ONE_FAILED = {"gpu-a": _KILLED, "gpu-b": _EXITED, "gpu-c": _KILLED}
 @pytest.mark.parametrize("message", [_PLUGIN, _LIBRARY])
 def test_a_failure_of_one_node_is_reported_as_that(message: str, tmp_path: Path) -> None:
     _, _, words = explained(tmp_path, _of_nodes(message, (2, 3), _ONE_FAILED))
-    assert "All 2 ranks on gpu-b report it, and none on the 2 other nodes" in words
+    assert "Both ranks on gpu-b report it, and none on the 2 other nodes" in words
     assert "sbatch --exclude=gpu-b job.sh" in words
+
+
+def test_how_the_only_other_node_is_called() -> None:
+    assert OneNode("gpu-b", 8, 1).sentence.startswith(" All 8 ranks on gpu-b report it, and none on the other node:")
 
 
 @pytest.mark.parametrize(

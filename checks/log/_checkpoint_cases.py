@@ -22,7 +22,11 @@ _OF_TOKENS = re.compile(
     r"embed_tokens|word_embeddings?\b|tok_embeddings|\bwte\b|lm_head|embed_in|embed_out|shared\.weight"
 )
 _WIDTH = re.compile(r", \d+")
-_WITHOUT_HEAD = "state.pop('HEAD.weight'); state.pop('HEAD.bias'); model.load_state_dict(state, strict=False)"
+_NEW_HEAD = "To train a new head, leave out the old one. Only its keys may be missing in what this prints."
+_WITHOUT_HEAD = (
+    "state.pop('HEAD.weight'); state.pop('HEAD.bias')",
+    "print(model.load_state_dict(state, strict=False))",
+)
 _OF_HUB = frozenset({"transformers", "diffusers", "peft", "sentence_transformers", "adapters", "optimum", "trl"})
 _NO_HEAD = re.compile(r"lm_head|lora_|embed|vocab")
 
@@ -52,10 +56,10 @@ def _heads_of_hub(classes: str, other: str) -> tuple[Fix, ...]:
             (python("from_pretrained(CHECKPOINT, num_labels={:number})", classes),),
         ),
         Fix(
-            "To train a new head, leave out the old one.",
+            _NEW_HEAD,
             (
                 python("from_pretrained(CHECKPOINT, num_labels={:number}, ignore_mismatched_sizes=True)", other),
-                _WITHOUT_HEAD,
+                *_WITHOUT_HEAD,
             ),
         ),
     )
@@ -63,13 +67,14 @@ def _heads_of_hub(classes: str, other: str) -> tuple[Fix, ...]:
 
 def _own_head(name: str, classes: str) -> tuple[Fix, ...]:
     module = name.rpartition(".")[0] or name
+    words = [part for part in module.split(".") if not part.isdigit()]  # parts of an nn.Sequential have numbers
     return (
         Fix(
             f"To use the checkpoint, build the model with {classes} outputs in {module}, or load the checkpoint that "
             "this code wrote.",
-            (shell("grep -rnw --include='*.py' {} .", module.rpartition(".")[2]),),
+            (shell("grep -rnw --include='*.py' {} .", words[-1]),) if words else (),
         ),
-        Fix("To train a new head, leave out the old one.", (_WITHOUT_HEAD,)),
+        Fix(_NEW_HEAD, _WITHOUT_HEAD),
     )
 
 

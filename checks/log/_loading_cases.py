@@ -209,7 +209,7 @@ KEYS = (
          "the checkpoint of the model {model} was written by another release of transformers: it has a buffer more or "
          "less",
          "Releases add and remove buffers that are computed anyway (position_ids, inv_freq, masked_bias).",
-         (Fix("Ignore them: they hold no trained value.", ("model.load_state_dict(state, strict=False)",)),
+         (Fix("Ignore them: they hold no trained value.", ("print(model.load_state_dict(state, strict=False))",)),
           Fix("Or install the release that wrote the checkpoint.", ("pip show transformers",))),
          _LAST_KEYS.format(model="BertModel", keys='Unexpected key(s) in state_dict: "embeddings.position_ids".'),
          "https://github.com/huggingface/transformers/pull/24505"),

@@ -141,8 +141,11 @@ _OF_YAML = (
     Refusal("TypeError", r"^load\(\) missing 1 required positional argument: 'Loader'",
             "the installed PyYAML is too new for {package}, which calls yaml.load() without a Loader",
             "PyYAML 6.0 removed that. This {package} was written for an older one.",
-            (Fix("Install an older PyYAML, or a newer release of the package.",
-                 ("pip install 'pyyaml<6'", "pip check")),), of_code=True, in_package=True),
+            (Fix("Install a newer release of the package.", ("pip check",)),
+             Fix("Without one, change the call in the package, or install an older PyYAML, which cannot be built with "
+                 "Python 3.10 and later.",
+                 ("yaml.load(f, Loader=yaml.SafeLoader)", "pip install 'pyyaml<6'  # Python 3.9 and earlier"))),
+            of_code=True, in_package=True),
 )
 OF_FRAMEWORKS = (*_OF_HYDRA, *_OF_YAML, *_OF_CONFIGS, *_OF_STEPS, *_OF_MESHES, *_OF_HOOKS, *_OF_LIMITS, *_OF_KEYS)
 # fmt: on

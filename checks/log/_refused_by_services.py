@@ -84,8 +84,8 @@ _STATUSES = {
                          ("print([one.id for one in client.models.list()])",)),)),
     "408": _Refused("the model's API did not answer in time{at}",
                     "The service is busy, or the answer is long.",
-                    (Fix("Send fewer requests at the same time, ask for shorter answers, and let the client try again.",
-                         ("OpenAI(max_retries=10)",)),)),
+                    (Fix("Send fewer requests at the same time, let the client repeat them, and ask for shorter "
+                         "answers.", ("OpenAI(max_retries=10)",)),)),
     "413": _Refused("the request is too large for the model's API{at}",
                     "It limits the size of a request.", (Fix("Shorten the text, or send smaller images."),)),
     "429": _Refused("the model's API got too many requests or tokens at a time{at}",

@@ -22,9 +22,14 @@ _ONE_PATH = (
     r"['\"`]?(?P<path>(?<=['\"`])[^'\"`\n]*/[^'\"`\n]*(?=['\"`])|"
     r"(?<!\S)(?:~|\.{1,2})?/[^\s'\"`,;]+?(?=[.,;:!]*(?:\s|$)))['\"`]?"
 )
+# "No such dataset 'ada/birds' on the Hub", and not 'ada/birds.json', './birds' or 'data/birds'.
+_ON_HUB = (
+    r"(?i:(?=.*\b(?:datasets?|models?|repo(?:s|sitory)?|hub)\b).*['\"`](?!(?:data(?:sets?)?|models?|outputs?|out|runs|"
+    r"checkpoints?|weights|results)/)\w[\w.-]*/(?![\w.-]*\.[a-z]\w{1,10}['\"`])[\w.-]+['\"`])"
+)
 _OF_PACKAGES = (
-    rf"{_BEFORE}(?=[^'\"`/]{{0,90}}{_ABSENT})[^'\"`/]{{0,90}}?{_ONE_PATH}[^/]{{0,120}}$",
-    rf"{_BEFORE}[^'\"`/]{{0,40}}?{_ONE_PATH} (?:is |was |does |do |could )?{_ABSENT}[^/]{{0,120}}$",
+    rf"^(?!{_ON_HUB}){_BEFORE}(?=[^'\"`/]{{0,90}}{_ABSENT})[^'\"`/]{{0,90}}?{_ONE_PATH}[^/]{{0,120}}$",
+    rf"^(?!{_ON_HUB}){_BEFORE}[^'\"`/]{{0,40}}?{_ONE_PATH} (?:is |was |does |do |could )?{_ABSENT}[^/]{{0,120}}$",
 )
 _TWO = rf"{_PATH} -> b?['\"](?P<to>[^'\"]+)['\"]"
 _NO_PATH = r"(?!: b?['\"])"  # with one, it is about a file of a network or FUSE mount, and not about an address

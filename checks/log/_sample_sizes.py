@@ -106,7 +106,7 @@ def _of_training(length: int, limit: int, fitting: int) -> Meaning:
             ),
             Fix(
                 "Or remove them from the file: count the tokens of each sample with the tokenizer.",
-                ("len(tokenizer.apply_chat_template(messages, tokenize=True))",),
+                ("len(tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False))",),
             ),
         ),
     )

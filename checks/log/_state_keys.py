@@ -22,7 +22,7 @@ _OF_CASES = re.compile(
     r"activation_post_process|position_ids|inv_freq|masked_bias|mlp\.experts|(?:^|[ .])bn\d"
 )
 _PRINT = "python -c \"import torch; print(*torch.load('CHECKPOINT', map_location='cpu'), sep='\\n')\" | head"
-_LOAD_PART = "model.load_state_dict(state, strict=False)  # returns the keys that it left out"
+_LOAD_PART = "print(model.load_state_dict(state, strict=False))  # the keys that it left out"
 
 
 def _names(message: str) -> dict[str, list[str]]:

@@ -164,7 +164,8 @@ _LAST = (
           Fix("Keep numbers, and not tensors, from step to step.",
               ("total += loss.item()", "kept.append(x.detach().cpu())")),
           Fix("In Gaussian splatting, add fewer points, and keep the images in host memory.",
-              ("--densify_grad_threshold 0.0004 --densify_until_iter 10000", "--data_device cpu"))),
+              ("--densify_grad_threshold 0.0004 --densify_until_iter 10000  # graphdeco's train.py",
+               "--data_device cpu  # graphdeco's train.py"))),
          "step 7400/20000 loss 0.21\n" + trace(
              "train.py in main", message="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 16.00 MiB. GPU "
              "0 has a total capacity of 23.50 GiB of which 9.50 MiB is free. Including non-PyTorch memory, this "
@@ -211,7 +212,9 @@ _SMALL = Case(
     "and rarely for training: weights, gradients, two optimizer states and the activations of a batch.",
     (Fix("Try the smallest batch, smaller inputs and a smaller model; add up gradients of several steps.",
          ("loader = DataLoader(dataset, batch_size=1, ...)",
-          "with torch.autocast('cuda', dtype=torch.float16):")),
+          "with torch.autocast('cuda', dtype=torch.float16): loss = ...  # in training only with a GradScaler",
+          "scaler = torch.amp.GradScaler('cuda')  # once; torch.cuda.amp.GradScaler() before torch 2.3",
+          "scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()")),
      Fix("Or use another GPU, or the CPU.", ("nvidia-smi", "CUDA_VISIBLE_DEVICES= python train.py"))),
     trace("train.py in main", "models.py in forward",
           message="RuntimeError: CUDA out of memory. Tried to allocate 96.00 MiB (GPU 0; 3.81 GiB total capacity; 2.90 "

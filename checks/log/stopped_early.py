@@ -43,7 +43,7 @@ def log_interrupted_early(log: Log) -> Answer:
     Why: Preparing large data takes hours if one process does it, or if each example is a video. A first step that does
     not come is often a hang: a rank waits for another one, or for a process that gives it its batches.
 
-    Fix: Prepare the data once and save it, or find out what the run waits for. To start it again leads to the same.
+    Fix: Prepare the data once and save it, or find out what the run waits for. A new start can lead to the same.
     """
     at = log.stopped_at
     stop = next((one for one in log.seen if one.signature == "log_interrupted" and not one.survived), None)
@@ -52,16 +52,16 @@ def log_interrupted_early(log: Log) -> Answer:
     times = _TIMES.search(at.text)
     shown = f'The last bar before that: "{at.text}".'
     if _OF_DATASET.search(at.text):
-        title = f"its data was prepared: {at.at:,.0f} of {at.of or 0:,.0f} examples"
-        title += f" after {times['gone']}" if times else ""
+        when = f" while its data was prepared: {at.at:,.0f} of {at.of or 0:,.0f} examples"
+        when += f" after {times['gone']}" if times else ""
         why = f"Training had not begun. {_STOP} {shown}" + (f" {times['left']} were left." if times else "")
         fixes: tuple[Fix, ...] = _PREPARE_ONCE
     else:
-        title = f"it waited for its first step (0 of {at.of or 0:,.0f})"
-        why = f"No step was complete. {_STOP} {shown} If that took long, a new start will hang as well."
+        when = f", probably while it waited for its first step (0 of {at.of or 0:,.0f})"
+        why = f"The lines before that show no complete step. {_STOP} {shown}"
         fixes = _FIRST_STEP
     return Problem(
-        f"the run was interrupted (Ctrl-C) while {title}",
+        f"the run was interrupted (Ctrl-C){when}",
         why,
         fixes,
         {"line": stop.text, "at": at.at, "of": at.of},

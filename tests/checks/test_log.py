@@ -284,7 +284,7 @@ def test_a_case_is_the_first_cause_of_its_own_sample(row: Row) -> None:
         log = seen_in(*case.sample.splitlines())
         found = problem(row.id, log=log)
         told = re.escape(case.why).replace("\\{", "{").replace("\\}", "}")
-        remark = "(?: .*)?" if row.remark else r"(?: All \d+ ranks on \w+ report it.*)?"
+        remark = "(?: .*)?" if row.remark else r"(?: (?:Both|All \d+) ranks on \w+ report it.*)?"
         assert re.fullmatch(re.sub(r"{\w+}", ".+", told) + remark, found.cause, re.DOTALL), (case.title, found.cause)
         first = root_cause.find_cause(log, None).first
         assert first is not None and first.outcome.check.id == row.id, case.title

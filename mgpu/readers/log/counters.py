@@ -85,6 +85,8 @@ _OF_WHOLE = re.compile(
 )
 _OUTER = re.compile(r"(\d+) ?/ ?(\d+)")  # in the name of a bar: "Epoch 1/10: 100%|" is not the end of the run
 _INDEX = re.compile(r"\b(?:epoch|episode|round|fold|stage|iteration|phase)\W{0,3}(\d{1,6})", re.I)
+# "epoch: 10" alone can be of a configuration.
+_HEAD_OF_EPOCH = re.compile(r"\W{0,9}(?:train\w*\W{1,3})?epoch(?!\s*[:=]\s*\d+\s*$)\W{0,3}(\d{1,6})\b", re.I)
 _STARTED = re.compile(rb"(?:^|[\r\n])(?P<name>[^%|\r\n]{0,80}?) {0,3}0%\|[^|\r\n]{0,200}\| *0/(?P<of>\d{1,12}) \[00:00")
 # What a program writes after its training, and torch when the process exits by itself.
 _RESULT = re.compile(
@@ -213,6 +215,12 @@ def progress(text: str) -> tuple[str, float, float | None] | None:
 def prepares(name: str) -> bool:
     """Whether a counter's name shows that it prepares the run."""
     return bool(_PREPARES.search(name))
+
+
+def epoch_of(text: str) -> int:
+    """Return the number of the epoch that a line or the name of a bar begins with; 0 without one."""
+    found = _HEAD_OF_EPOCH.match(text)
+    return int(found[1]) if found else 0
 
 
 def evaluates(name: str) -> bool:
