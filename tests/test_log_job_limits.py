@@ -60,7 +60,19 @@ SMALL = "at a limit of 2 GB of host memory or less"
 def test_the_step_never_started(text: str, row: str, tmp_path: Path) -> None:
     found, title, words = explained(tmp_path, text)
     assert found == row and title.startswith("srun never started the program"), (found, title)
-    assert "--overlap" in words and "2026-03-01T10:00:00" in title
+    assert "--overlap" in words and "2026-03-01T10:00:00" in title and "probably waited for resources" in title
+    other = text.replace("Requested nodes are busy", "Requested operation is presently disabled")
+    found, title, words = explained(tmp_path, other)
+    assert found == row and title.startswith("srun never started the program: Slurm did not create the step"), title
+    assert "--overlap" not in words and "in brackets" in words
+
+
+def test_the_reason_for_which_a_step_waits(tmp_path: Path) -> None:
+    assert "another step of the same job" in explained(tmp_path, WAITS.format("Job 92 "))[1]
+    other = WAITS.format("Job 92 ").replace("Requested nodes are busy", "Prolog is still running")
+    _, title, words = explained(tmp_path, other)
+    assert title == "srun waits: Slurm has not created the step yet (Prolog is still running)"
+    assert "--overlap" not in words
 
 
 @pytest.mark.parametrize(

@@ -174,10 +174,11 @@ GOOD, BAD = "{'loss': 0.21, 'grad_norm': 0.4, 'epoch': 0.1}\n", "{'loss': 0.2, '
         (GOOD + ASSERTED + BAD, True),  # printed by another process, a little later
         ("step 9 | train loss nan | lr 1e-05\n" + REFUSED, True),
         (BAD + GOOD + GOOD + ASSERTED, False),  # fp16 found its scale
+        (GOOD + BAD.replace("nan", "inf") + ASSERTED, False),  # a gradient scaler skips such a step
         (GOOD + ASSERTED, False),
         (REFUSED, False),
     ],
-    ids=["assertion", "later", "loss", "recovered", "good", "alone"],
+    ids=["assertion", "later", "loss", "recovered", "infinite", "good", "alone"],
 )
 def test_sampling_after_a_step_with_nan(text: str, after_step: bool, tmp_path: Path) -> None:
     assert ("after a training step with NaN" in first_cause(tmp_path, text)[1]) == after_step

@@ -5,10 +5,13 @@ The tracebacks are written here.
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 
 import pytest
 
+from checks.log._printed_paths import TWICE
 from tests.test_log_callers import frames
 from tests.test_log_meanings import explained
 
@@ -30,7 +33,16 @@ def test_a_path_with_a_folder_twice(path: str, tmp_path: Path) -> None:
         assert "/srv/speech/audio/train.txt" in words
 
 
-@pytest.mark.parametrize("path", ["/srv/kit/kit/train.txt", "/srv/audio/speech/test/audio/speech.txt"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/srv/kit/kit/train.txt",
+        "/srv/audio/speech/test/audio/speech.txt",
+        "/srv/part7/dev/7/dev/one.wav",  # begins within a name
+        "/srv/map/3/3/3/3/one.png",
+        "/srv/ab/cd/ab/cd/one.bin",
+    ],
+)
 def test_other_paths(path: str, tmp_path: Path) -> None:
     title = explained(tmp_path, frames(READS) + NOT_FOUND.format(path))[1]
     assert title == f"a file that the script reads does not exist: {path}"
@@ -81,16 +93,32 @@ def test_a_doubled_path_of_weights_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "title"),
     [
-        ("/tmp/tmpq8_x71ab", "a temporary folder was removed while the run still used it: /tmp/tmpq8_x71ab"),
-        ("/tmp/pymp-3kd9a0zz/listener-1", "a temporary folder was removed while the run still used it"),
+        ("/tmp/tmpq8_x71ab", "a temporary folder, or a file in it, does not exist (any more): /tmp/tmpq8_x71ab"),
+        ("/tmp/pymp-3kd9a0zz/listener-1", "a temporary folder, or a file in it, does not exist (any more)"),
         ("/tmp/results/index.json", "a file that the script reads does not exist: /tmp/results/index.json"),
-        ("labels.pkl", "labels.pkl is not in the folder in which the run was started (fit.py:7 in main)"),
-        ("out/../labels.pkl", "out/../labels.pkl is not in the folder in which the run was started"),
+        ("labels.pkl", "labels.pkl is not in the current folder of the process (fit.py:7 in main)"),
+        ("out/../labels.pkl", "out/../labels.pkl is not in the current folder of the process"),
         ("/mnt/one/labels.pkl", "a file that the script reads does not exist: /mnt/one/labels.pkl"),
     ],
 )
 def test_temporary_and_relative_paths(path: str, title: str, tmp_path: Path) -> None:
     assert explained(tmp_path, frames(READS) + NOT_FOUND.format(path))[1].startswith(title)
+
+
+def test_other_reasons_for_temporary_and_relative_paths(tmp_path: Path) -> None:
+    words = explained(tmp_path, frames(READS) + NOT_FOUND.format("/tmp/tmpq8_x71ab/ids.json"))[2]
+    assert "never written" in words and "another node" in words and "ls -la" in words
+    for path in ("labels.pkl", "data/labels.pkl"):
+        _, title, words = explained(tmp_path, frames(READS) + NOT_FOUND.format(path))
+        assert "the current folder of the process" in title
+        assert "os.chdir" in words and "hydra.job.chdir=False" in words and "to_absolute_path" in words
+
+
+def test_a_long_path_takes_no_time() -> None:
+    for path in ("x" * 4000, "/" + "ab1" * 80 + "/", f"/{'/'.join(['data', 'x1'] * 600)}", "/a" * 2000):
+        start = time.process_time()
+        re.search(TWICE, f"'{path}'")
+        assert time.process_time() - start < 0.1
 
 
 @pytest.mark.parametrize(

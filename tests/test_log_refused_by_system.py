@@ -239,7 +239,7 @@ def words(code: str, below: tuple[tuple[str, str, str], ...], error: str, folder
             "with open(path) as f:",
             (),
             f"{_MISSING}'out/m.json'",
-            "out/m.json is not in the folder in which the run was started",
+            "out/m.json is not in the current folder of the process",
             "ls -ld",
         ),
         ("files = os.listdir('data')", (), f"{_MISSING}'data'", "a folder that the script reads or removes", "ls -ld"),

@@ -164,12 +164,34 @@ def test_a_name_without_a_value_after_a_value_that_was_refused(text: str, messag
 
 
 @pytest.mark.parametrize(
+    ("said", "searched"),
+    [
+        ("Unknown loss: huber", "'Unknown loss'"),
+        ("Error: unknown schedule: cosine3", "'unknown schedule'"),
+        ("the mode 'quick' is not supported", "'is not supported'"),
+        ("Backbone resnet19 is unknown here", "'is unknown here'"),
+        ("such a schedule is not supported", "'such a schedule is not supported'"),
+    ],
+)
+def test_the_search_is_without_the_value(said: str, searched: str, tmp_path: Path) -> None:
+    assert f"-B 20 {searched} ." in explained(tmp_path, f"begin\n{said}\n{UNSET.format(OLD)}")[2]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "loading data\n{}",
         "{}loading data\nthe epochs are over\n",
         "3 images were skipped\n{}",  # says nothing of a value that has no branch
         "{}srun: error: node7: task 0: Exited with exit code 1\n",
+        # The next command of the job script, not the program.
+        "{}job.sh: line 9: score_all: command not found\n",
+        "{}/bin/sh: 1: score_all: not found\n",
+        "{}zsh: command not found: score_all\n",
+        "{}mv: cannot stat 'runs/best.pt': No such file or directory\n",
+        "{}/usr/bin/tar: runs: Cannot open: No such file or directory\n",
+        "{}score.py: error: argument --split: invalid choice: 'dev'\n",
+        "mkdir: cannot create directory 'x': No such file or directory\n{}",
     ],
 )
 def test_other_names_without_a_value(text: str, tmp_path: Path) -> None:
@@ -200,8 +222,13 @@ def test_values_that_numpy_warned_of_before(named: str, tmp_path: Path) -> None:
     failed = traceback("ValueError: Input X contains NaN.", SCRIPT, "sklearn")
     warning = f"/home/ada/features.py:12: RuntimeWarning: {named}\n  y = y / n\n"
     _, title, words = explained(tmp_path, f"begin\n{warning}{failed}")
-    assert title == f"scikit-learn gets NaN or infinity that numpy computed before: features.py:12: {named}"
-    assert "divisor" in words
+    assert (
+        title == f"scikit-learn gets NaN or infinity, probably from what numpy computed before: features.py:12: {named}"
+    )
+    assert "divisor" in words and "isna().sum()" in words
+    far = "begin\n" + warning + "reading a table\n" * 90 + failed  # of another file
+    assert "missing or infinite values" in explained(tmp_path, far)[1]
+    assert "numpy computed" in explained(tmp_path, far.replace("features.py", Path(SCRIPT).name))[1]
     assert explained(tmp_path, failed)[1] == "the data for scikit-learn has missing or infinite values (NaN)"
     text = f"step 1\n{warning}Loss is nan, stopping training\n"
     assert f"features.py:12: {named}" in explained(tmp_path, text)[2]

@@ -18,9 +18,12 @@ _UNSET = re.compile(
 )
 _REFUSES = re.compile(
     r"\b(?:(?:not|n't) (?:be )?(?:supported|implemented|found|available|recognized|known|valid|exist)|unsupported|"
-    r"unknown|invalid|unrecognized|no such)\b",
+    r"unknown|invalid|unrecognized|"
+    r"no such(?! file or directory))\b",
     re.I,
 )
+_VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[\d_/\\]\S*")  # parts of a message that its source does not have
+_LEVEL = re.compile(r"\W*(?:error|warning|critical|fatal|info)\b\W*", re.I)
 _LONGEST = 80  # characters of the other exception in a title
 
 
@@ -86,12 +89,21 @@ def _of_refused_value(one: UncaughtException, name: str) -> Answered | None:
         "without the value that the right branch sets.",
         (
             Fix(
-                "Find the message in the script, and pass a value that the branches above it handle.",
-                (shell("grep -rnF --include='*.py' -B 20 {} .", said.rstrip(".")),),
+                "Find the message in the script, and pass a value that the branches above it handle. The source has a "
+                "variable in place of the value: search for another part if it is not found.",
+                (shell("grep -rnF --include='*.py' -B 20 {} .", _without_value(said)),),
             ),
             Fix("Raise an exception there instead of printing.", ("raise ValueError(value)",)),
         ),
     )
+
+
+def _without_value(said: str) -> str:
+    """Return the longest part of a message that is probably in its source: not the value, nor what follows a colon."""
+    level = _LEVEL.match(said)
+    text = said[level.end() :] if level else said
+    parts = (part.strip(" .,;:") for part in _VALUES.split(text.partition(": ")[0]))
+    return max(parts, key=len) or said.rstrip(".")
 
 
 def _failed_before(before: UncaughtException, one: UncaughtException) -> bool:

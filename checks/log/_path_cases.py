@@ -102,14 +102,20 @@ LEFT_BY_EARLIER_RUN = Case(
     'Traceback (most recent call last):\n  File "/home/user/collect.py", line 12, in main\n'
     "    os.mkdir(out)\nFileExistsError: [Errno 17] File exists: 'out/data'",
     "https://docs.python.org/3/library/os.html#os.mkdir")
+_FROM_CURRENT = (
+    "The path is relative: it starts at the current folder of the process, which is not the script's. The run was "
+    "started in another folder, or the program changed the folder (os.chdir, or Hydra, which can change into "
+    "outputs/DATE/TIME).")
+_CHANGED = Fix("If the program changes the folder, keep it where the run starts, or make the path whole.",
+               ("print(os.getcwd())", "hydra.job.chdir=False", "path = hydra.utils.to_absolute_path(path)"))
 RELATIVE = Case(
     every(_in_path(r"'(?!/|~|\\|[A-Za-z]:)[^']+'"), own_line(r"\S")),
-    "{path} is not in the folder in which the run was started ({the_place})",
-    "The path is relative: it starts at the current folder of the process, which is not the script's. The run was "
-    "started in another folder, or the step that writes the file has not run there.",
+    "{path} is not in the current folder of the process ({the_place})",
+    f"{_FROM_CURRENT} Or the step that writes the file has not run there.",
     (Fix("See where the run starts, and what is there.", ("pwd; ls -ld {path:path}",)),
      Fix("Start the run in the folder that has it, or give the code the whole path.",
-         ("cd PROJECT && mgpu launch train.py",))),
+         ("cd PROJECT && mgpu launch train.py",)),
+     _CHANGED),
     'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n'
     "    vocab = pickle.load(open(name, 'rb'))\n"
     "FileNotFoundError: [Errno 2] No such file or directory: 'vocab.pkl'",
@@ -121,14 +127,16 @@ PATHS = (
          (FIX, Fix("Look at it.", ("pwd; namei {path:path}",))),
          _OPEN.format(file="settings.py", function="load", path="/srv/set/audio/set/audio/one.json"), _PYTHON),
     Case(_in_path(r"'/(?:var/)?tmp/(?:tmp|pymp-)[a-z0-9_]{8}(?:/[^']*)?'"),
-         "a temporary folder was removed while the run still used it: {path}",
-         "Python's tempfile made it. Something else emptied the folder for temporary files: a program that removes "
-         "what is old (systemd-tmpfiles, cron), the end of another job, another process of this run that removes it at "
-         "its own end, or the with block of the script that made it. The workers of a DataLoader have their sockets "
-         "there (pymp-...), so they fail, too: \"Pin memory thread exited unexpectedly\", or errno 2 in "
-         "resource_sharer.",
-         (Fix("Put temporary files where nothing else removes them, and resume from the last checkpoint.",
-              ("export TMPDIR=/scratch/$USER/tmp && mkdir -p $TMPDIR",)),
+         "a temporary folder, or a file in it, does not exist (any more): {path}",
+         "Python's tempfile made the name. Either the file was never written there, or a process on another node made "
+         "the folder and sent its path (each node has its own /tmp), or the folder was removed: by a program that "
+         "removes what is old (systemd-tmpfiles, cron), the end of another job, another process of this run at its own "
+         "end, or the with block of the script that made it. The workers of a DataLoader have their sockets there "
+         "(pymp-...), so they fail, too: \"Pin memory thread exited unexpectedly\", or errno 2 in resource_sharer.",
+         (Fix("See on the node of the rank that failed whether the folder is there, and which files it has. If it is "
+              "there, look for the step that should write the file.", ("hostname; ls -la $(dirname {path:path})",)),
+          Fix("If it was removed, or another node made it: put temporary files on a disk that the nodes share and that "
+              "nothing else empties.", ("export TMPDIR=/scratch/$USER/tmp && mkdir -p $TMPDIR",)),
           Fix("See what removes them.", ("systemctl list-timers | grep tmp; cat /usr/lib/tmpfiles.d/tmp.conf",))),
          _OPEN.format(file="cache.py", function="read", path="/tmp/tmpk3x9_2ab/index.json"),
          "https://man7.org/linux/man-pages/man5/tmpfiles.d.5.html"),
@@ -210,12 +218,12 @@ PATHS = (
          '  File "/x/site-packages/transformers/trainer.py", line 7, in train\n    state = load(path)\n'
          "FileNotFoundError: [Errno 2] No such file or directory: 'out/checkpoint-80/trainer_state.json'", _TRAINER),
     Case(_in_path(r"'(?!\.\./)(?:\./)?(?:data|datasets?|inputs?|corpus|images|annotations?|splits?)/[^']*\.\w{1,9}'"),
-         "a file of the data is not below the folder in which the run was started: {path}",
-         "The path is relative: it starts at the current folder of the ranks, which is not the script's. The run was "
-         "started in another folder than the code expects, or the data (or a link to it) is missing there.",
+         "a file of the data is not below the current folder of the process: {path}",
+         f"{_FROM_CURRENT} Or the data (or a link to it) is missing there.",
          (Fix("See where the ranks run, and what is there.", ("pwd; ls -ld {path:path} $(dirname {path:path})",)),
           Fix("Start the run in the folder that has the data, link it there, or give the code the whole path.",
-              ("cd PROJECT && mgpu launch train.py", "ln -s /path/of/the/data data", "sbatch --chdir PROJECT job.sh"))),
+              ("cd PROJECT && mgpu launch train.py", "ln -s /path/of/the/data data", "sbatch --chdir PROJECT job.sh")),
+          _CHANGED),
          _OPEN.format(file="settings.py", function="load", path="./data/train/part_0.json"), _PYTHON),
     Case(within(r"(?:dataset|dataloader|data_utils|/data/\S+|_data)\w*\.py in (?:__getitem__|_?load\w*|fetch|"
                 r"__next__)$"),

@@ -15,7 +15,13 @@ from mgpu.snapshot import UncaughtException
 from ._own_objects import Meaning
 
 # At least two folders in the same order: "data/audio/data/audio/". One alone is often meant: "kit/kit/x.py".
-TWICE = r"(?P<twice>(?:[^/\\\s']+[/\\]){2,6})(?P=twice)"
+# Short names and numbers (tiles, hashes) repeat by chance: one of the folders must have a word in its name.
+_FOLDER = r"[^/\\\s']{1,255}[/\\]"
+_WITH_WORD = rf"(?=[^/\\\s']{{0,250}}?[^\W\d_]{{3}}){_FOLDER}"
+TWICE = (
+    rf"(?<![^/\\'])(?P<twice>(?:{_FOLDER}){{1,5}}{_WITH_WORD}(?:{_FOLDER}){{0,4}}|{_WITH_WORD}(?:{_FOLDER}){{1,5}})"
+    r"(?P=twice)"
+)
 _TWICE = re.compile(TWICE)
 _EXISTS = re.compile(r"\.(?:exists|is_file|is_dir|isfile|isdir)\(")
 _NO_DATA = re.compile(
@@ -25,10 +31,10 @@ _NO_DATA = re.compile(
 )
 _NOT_FOUND = "no data was found"
 WHY = (
-    "A path that begins with this folder was joined to the folder itself, by the script or by the library that it "
-    "calls."
+    "Probably a path that begins with this folder was joined to the folder itself, by the script or by the library "
+    "that it calls."
 )
-FIX = Fix("Give the path relative to that folder, or a whole one that begins with /.")
+FIX = Fix("If so, give the path relative to that folder, or a whole one that begins with /.")
 
 
 def doubled_path(one: UncaughtException) -> Meaning | None:

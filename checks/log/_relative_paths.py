@@ -16,7 +16,7 @@ _AT_ROOT = (
 _PYTHON = "https://docs.python.org/3/library/os.path.html#os.path.abspath"
 _WHY = (
     "Its first folder is one that is at the top of a file system. Without a slash before it, or with ./, a path is "
-    "looked for below the folder in which the run was started."
+    "looked for below the current folder of the process."
 )
 _FIX = Fix("Begin it with the slash, and check whether that path exists.", ("pwd; ls -ld /{path:path}",))
 

@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case
 from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import line_of
+from ._circumstances import every, line_of
 
 _ERRNO = "https://github.com/SchedMD/slurm/blob/master/src/common/slurm_errno.c"
 _SRUN = "https://slurm.schedmd.com/srun.html"
@@ -28,6 +28,8 @@ def _step_waited(log: Log, raised: UncaughtException | None) -> bool:
     between = min(one.line for one in ends) - max(waits[0].line, *still, 0) - 1
     return waits[0].file == ends[0].file and 0 <= between <= _BETWEEN
 
+
+_FOR_OTHER_REASON = line_of("log_slurm_step_waits", r"retrying \((?!Requested nodes are busy)")
 
 # fmt: off
 SPOOLED_WHY = (
@@ -110,15 +112,33 @@ SHARE_THE_JOB = Fix("Let steps share resources, or give each a part.",
                     ("srun --overlap ...", "srun --exact --gpus=4 ..."))
 STEP_NEVER_STARTED = Case(
     _step_waited,
-    "srun never started the program: it waited for resources that another step of the same job uses, until the job "
-    "ended at {at}",
-    "The job has its nodes, and an earlier step holds their CPUs, GPUs or memory: srun inside srun or srun --pty, two "
-    "steps at once, or a step whose processes did not end. More time for the job does not help.",
+    "srun never started the program: it probably waited for resources that another step of the same job uses, until "
+    "the job ended at {at}",
+    "The job has its nodes, and probably an earlier step holds their CPUs, GPUs or memory: srun inside srun or srun "
+    "--pty, two steps at once, or a step whose processes did not end. More time for the job does not help then. Nodes "
+    "that still boot are reported as busy, too.",
     (SHARE_THE_JOB,
      Fix("Look which steps the job has while it waits, and start the program without srun where one runs already.",
          ("squeue --steps --jobs=JOBID", "scontrol show step JOBID"))),
     "srun: Job 4711 step creation temporarily disabled, retrying (Requested nodes are busy)\n"
     "slurmstepd: error: *** JOB 4711 ON node7 CANCELLED AT 2025-10-01T10:00:00 ***\n", _SRUN)
-STEP_NOT_IN_TIME = replace(
-    STEP_NEVER_STARTED, sample=STEP_NEVER_STARTED.sample.replace("***\n", "DUE TO TIME LIMIT ***\n"))
+STEP_NOT_CREATED = Case(
+    every(_step_waited, _FOR_OTHER_REASON),
+    "srun never started the program: Slurm did not create the step until the job ended at {at}",
+    "srun's line before it has Slurm's reason in brackets. The job had its nodes. Usual reasons: a prolog, the "
+    "interconnect, or ports for MPI were not ready, or the controller refused new steps for a time.",
+    (Fix("Look up the reason while a job waits.", ("scontrol show job JOBID", "scontrol ping", "sinfo -R")),
+     Fix("If it comes back, ask the administrators what the controller's log says of this job.", who="admin")),
+    "srun: Job 4711 step creation temporarily disabled, retrying (Requested operation is presently disabled)\n"
+    "slurmstepd: error: *** JOB 4711 ON node7 CANCELLED AT 2025-10-01T10:00:00 ***\n", _SRUN)
+STEP_WAITS = Case(
+    _FOR_OTHER_REASON,
+    "srun waits: Slurm has not created the step yet ({reason})",
+    "The reason in brackets is Slurm's own. The job has its nodes. Usual reasons: a prolog, the interconnect, or "
+    "ports for MPI are not ready, or the controller refuses new steps for a time. srun tries again.",
+    Fix("Look up the reason while the job waits.", ("scontrol show job JOBID", "scontrol ping", "sinfo -R")),
+    "srun: Job 4711 step creation temporarily disabled, retrying (Requested operation is presently disabled)\n", _SRUN)
+CANCELLED_STEPS = (STEP_NOT_CREATED, STEP_NEVER_STARTED)
+LATE_STEPS = tuple(
+    replace(one, sample=one.sample.replace("***\n", "DUE TO TIME LIMIT ***\n")) for one in CANCELLED_STEPS)
 # fmt: on

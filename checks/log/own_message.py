@@ -32,6 +32,8 @@ _EXITS = frozenset(
 )
 # A process that was killed has none of its own.
 _EXIT_CODE = re.compile(r"(?i)(?:code|status)\W{0,4}\d")
+_TRAINS = frozenset({"loss_logged", "training_loss_finite"})
+_SURE = re.compile(r"(?i)\b(?:errors?|fatal|critical|failed|failure)\b(?! rate| of)")
 _NOISE = frozenset(row.id for row in noise.ROWS)
 
 
@@ -59,13 +61,20 @@ def log_program_reported_error(log: Log) -> Answer:
     if one.message and not excerpt:
         return _of_caught(one)
     return Problem(
-        f'{"the log has only this message" if excerpt else "the program reported an error and exited"}: "{one.text}"',
+        f'{"the log has only this message" if excerpt else _reported(one, log)}: "{one.text}"',
         _OF_EXCERPT if excerpt else _OF_END,
         Fix("Follow the message. If it is not enough, search the script or the package for it."),
         {"line": one.text, "rank": one.rank},
         () if one.rank is None else (f"rank {one.rank}",),
         Place(one.file, one.line),
     )
+
+
+def _reported(one: OwnError, log: Log) -> str:
+    """Return what the last message means: after steps of a training, it can also be a good end."""
+    trained = log.reached is not None or any(shown.name in _TRAINS for shown in log.shows)
+    sure = log.failed is not None or log.fallen or not trained or _SURE.search(one.text)
+    return f"the program {'' if sure else 'probably '}reported an error and exited"
 
 
 def _of_caught(one: OwnError) -> Problem:

@@ -9,7 +9,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import shown
-from ._slurm_cases import CANCELLED_IN_QUEUE, SHARE_THE_JOB, STEP_NEVER_STARTED, STEP_NOT_IN_TIME
+from ._slurm_cases import CANCELLED_IN_QUEUE, CANCELLED_STEPS, LATE_STEPS, SHARE_THE_JOB, STEP_WAITS
 from .host_memory import host_cases
 
 _STEPD = "https://github.com/SchedMD/slurm/blob/master/src/slurmd/slurmstepd/req.c"
@@ -82,7 +82,7 @@ ROWS = (
          Fix("Save a checkpoint when Slurm sends its warning, and resume from it.",
              ("sbatch --signal=B:USR1@300 --requeue ...",))),
         _STEPD, summary="Slurm stopped the job because it reached its time limit.", tags=("job_limit",),
-        cases=(STEP_NOT_IN_TIME,)),
+        cases=LATE_STEPS),
     Row("log_slurm_preempted", "root", "scheduler", r"CANCELLED AT (?P<at>\S+) DUE TO (?:PREEMPTION|JOB REQUEUE)",
         ("slurmstepd: error: *** JOB 123 ON node7 CANCELLED AT 2025-10-01T10:00:00 DUE TO PREEMPTION ***",
          "slurmstepd: error: *** JOB 99 ON n1 CANCELLED AT 2025-10-01T10:00:00 DUE TO JOB REQUEUE ***"),
@@ -125,7 +125,7 @@ ROWS = (
         "You or an administrator cancelled the job, because it hung or for another reason.",
         Fix("Find out who cancelled it.", ("sacct -j {job:id} --format=JobID,State%30,ExitCode",)),
         "https://slurm.schedmd.com/scancel.html", summary="The Slurm job was cancelled.",
-        effect_of="job_cancel", cases=(STEP_NEVER_STARTED,)),
+        effect_of="job_cancel", cases=CANCELLED_STEPS),
     Row("log_batch_job_cancelled", "root", "scheduler",
         r"(?P<reason>\bTERM_(?:OWNER|FORCE_OWNER|ADMIN|FORCE_ADMIN|REMOVE_HUNG_JOB)\b|"
         r"[Jj]ob (?:was )?(?:deleted|killed) by (?:its |the )?(?:owner|user|operator|administrator)\b)",
@@ -206,14 +206,14 @@ ROWS = (
         "https://github.com/snakemake/snakemake-executor-plugin-slurm/issues/225",
         summary="Slurm could not start the task on a node."),
     Row("log_slurm_step_waits", "secondary", "scheduler",
-        r"Job (?:\d+ )?step creation temporarily disabled, retrying|"
+        r"Job (?:\d+ )?step creation temporarily disabled, retrying(?: \((?P<reason>[^)]+)\))?|"
         r"Unable to create step for job \d+: Requested nodes are busy",
         ("srun: Job step creation temporarily disabled, retrying (Requested nodes are busy)",
          "srun: Job 4711 step creation temporarily disabled, retrying (Requested nodes are busy)",
          "srun: error: Unable to create step for job 42: Requested nodes are busy"),
         "the step waits: another step of the same job uses its CPUs, GPUs or memory",
         "srun inside srun, or two parallel steps, each request the whole job. The second one never starts.",
-        SHARE_THE_JOB, _SRUN, tags=("before_ranks", "until_step_created")),
+        SHARE_THE_JOB, _SRUN, tags=("before_ranks", "until_step_created"), cases=(STEP_WAITS,)),
     Row("log_slurm_unreachable", "root", "scheduler",
         r"Unable to contact slurm controller|slurm_receive_msg: Socket timed out|"
         r"^(?!.*(?:launch.* failed|slurm_receive_msgs: \[\[)).*Socket timed out on send/recv operation|"

@@ -32,6 +32,9 @@ ROWS = (
          r"\bis_bitsandbytes_available\(check_library_only=True\)",
          ("     75         if not is_bitsandbytes_available(check_library_only=True):",),
          "https://github.com/huggingface/transformers/blob/v4.53.3/src/transformers/quantizers/quantizer_bnb_4bit.py"),
+    _row("gradients_nan", r"['\"]grad_norm['\"]: ['\"]?nan\b|\bgrad[_ ]?norm:? ?=?\|? ?nan\b",
+         ("{'loss': 1.4121, 'grad_norm': nan, 'learning_rate': 0.0, 'epoch': 0.0}", "grad norm: nan"),
+         "https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html"),
     # The caches of the datasets library ("Found cached dataset") are for one version of the code.
     _row("samples_from_cache",
          r"(?i)\bcached?\b(?!.{0,160}\bnot\b)[^:]{0,160}\balready exists?\b|"

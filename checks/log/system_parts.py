@@ -4,18 +4,35 @@ from __future__ import annotations
 
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
+from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import shown
-
+_NEAR = 40  # lines
 _JAX = "https://docs.jax.dev/en/latest/installation.html"
+
+
+def _computed_before(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether numpy warned of NaN or infinity just before the exception, or in a file that it passed through."""
+    warned = next((one for one in log.shows if one.name == "array_not_finite"), None)
+    if warned is None or raised is None:
+        return warned is not None
+    file = warned.text.partition(".py:")[0].replace("\\", "/").rpartition("/")[2]
+    own = {frame.partition(".py")[0].rpartition("/")[2] for frame in (*raised.frames, raised.place or "")}
+    return file in own or (warned.file == raised.file and 0 <= raised.line - warned.last < _NEAR)
+
+
+_FIND_COLUMNS = Fix(
+    "Find the columns.", ("print(pandas.DataFrame(X).isna().sum())", "print(numpy.isfinite(X).all(axis=0))")
+)
 # fmt: off
 _COMPUTED = Case(
-    shown("array_not_finite"),
-    "scikit-learn gets NaN or infinity that numpy computed before: {shown_array_not_finite}",
+    _computed_before,
+    "scikit-learn gets NaN or infinity, probably from what numpy computed before: {shown_array_not_finite}",
     "numpy only warns of it, once per line of code. 0 / 0 is NaN, any other number / 0 is infinity: a sum, a count, "
     "a standard deviation or a range (max - min) is 0, because all values are equal or there are none. A logarithm of "
-    "0 and a root of a negative number do the same.",
-    (Fix("Test the divisor in that line, and decide what such a case means: zeros, or leaving it out.",
+    "0 and a root of a negative number do the same. Empty cells in the data are the other usual "
+    "source.",
+    (_FIND_COLUMNS,
+     Fix("Test the divisor in that line, and decide what such a case means: zeros, or leaving it out.",
          ("size = x.max() - x.min()", "x = (x - x.min()) / size if size > 0 else numpy.zeros_like(x)")),
      Fix("Stop at the first such operation, to see its values.", ("numpy.seterr(divide='raise', invalid='raise')",))),
     "/home/user/score.py:31: RuntimeWarning: invalid value encountered in divide\n"
@@ -41,7 +58,7 @@ ROWS = (
         "the data for scikit-learn has missing or infinite values ({what})",
         "Most of its models accept numbers only. Empty cells, a division by 0 or a logarithm in the features, or "
         "outputs of a network that diverged are the usual source.",
-        (Fix("Find the columns.", ("print(pandas.DataFrame(X).isna().sum())", "print(numpy.isfinite(X).all(axis=0))")),
+        (_FIND_COLUMNS,
          Fix("Fill them, or use a model that accepts them.",
              ("sklearn.impute.SimpleImputer().fit_transform(X)", "HistGradientBoostingClassifier()"))),
         "https://scikit-learn.org/stable/modules/impute.html",

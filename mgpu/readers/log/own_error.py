@@ -42,7 +42,7 @@ _REFUSES = re.compile(
 )
 # A last line that says why the program leaves, also as a warning.
 _LEAVES = re.compile(
-    r"(?P<why>.{12,})[.;,:!]\s+(?:(?:now |program |script |training )?(?:exiting|aborting|quitting|giving up)(?: now)?|"
+    r"[.;,:!]\s+(?:(?:now |program |script |training )?(?:exiting|aborting|quitting|giving up)(?: now)?|"
     r"(?:the )?(?:program|script) (?:will )?(?:exits?|aborts?|stops?))\W*$",
     re.I,
 )
@@ -50,6 +50,15 @@ _REASON = re.compile(
     r"\b(?:must|cannot|can't|could (?:not|n't)|not found|missing|required|requires|invalid|unsupported|failed|unable|"
     r"error|not (?:set|supported|available|enough|exist|installed|valid)|does not|doesn't|needs? to be|"
     r"no \w+(?: \w+)? (?:found|given|available|specified))\b",
+    re.I,
+)
+_SHORTEST_REASON = 12  # characters
+# Good ends, and values of the training, in the words of a reason.
+_GOOD = re.compile(
+    r"\b(?:(?:does|did|could|can|has|is|was) ?(?:not|n't)|failed to|no longer) (?:be )?improv\w*|"
+    r"\breached (?:the |its |a )?required\b|\brequired .{1,40} (?:is|was|has been|were)? ?reached\b|"
+    r"\bnothing to do\b.*|\bno (?:\w+ ){0,3}missing\b|\bno errors?\b|\berror rates?\b|"
+    r"\berror\s*(?:is |was |of |[=:])?\s*\d+(?:\.\d|\s?%)",
     re.I,
 )
 _FAILS = re.compile(r"\b(?:errors?|fail\w*|exceptions?|crash\w*|kill\w*|lost|out of|not|no)\b", re.I)
@@ -81,7 +90,8 @@ def own_error(tail: str, log: Log, lines: int) -> OwnError | None:
 
 def _error(line: Line, file: str, number: int, *, failed: bool, alone: bool) -> OwnError | None:
     leaves = _LEAVES.search(line.text)
-    if leaves and _REASON.search(leaves["why"]) and not is_handled(leaves["why"]):
+    why = line.text[: leaves.start()] if leaves else ""
+    if len(why) >= _SHORTEST_REASON and _REASON.search(_GOOD.sub(" ", why)) and not is_handled(why):
         return OwnError(shown_text(line.text), file, number, line.rank)
     if is_handled(line.text) or _NO_MESSAGE.search(line.text):
         return None

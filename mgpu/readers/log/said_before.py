@@ -57,6 +57,12 @@ _NOT_YET = re.compile(
 )
 _WAIT_LINES, _TIMES = 80, 3
 _WORDS = re.compile(r"[A-Za-z]{2,}")
+# A shell, a tool or another script, which the job script starts after the program: "run.sh: line 9: x: command not
+# found", "mv: cannot stat ...". Messages of a program begin with a name only if it is a level ("error: ").
+_OF_NEXT_COMMAND = re.compile(
+    r"(?!(?:error|warning|critical|info|debug|exception|note):)[/.~\w-]*[a-z][\w.+-]*(?:\[\d+\])?: |"
+    r"\S+: (?:line )?\d+: |\S+\.(?:sh|py|sbatch|slurm): |.*\bcommand not found|.*: No such file or directory$"
+)
 _FEWEST_WORDS = 3
 
 
@@ -94,12 +100,13 @@ def _waited_for(before: Sequence[str], rank: int | None) -> str | None:
 def find_after(lines: Sequence[str], last: int, rank: int | None, is_noise: Callable[[str], bool]) -> str | None:
     """Return the latest such line at the end of the log: output in a buffer is written when the process ends.
 
-    Parameters as in `find`. None if another exception follows.
+    Parameters as in `find`. None if another exception follows. What later commands of the job script print is left out.
     """
     if any(HEAD in raw for raw in lines[last + 1 :]):
         return None
     below = [parse_line(raw) for raw in lines[last + 1 :][-5 * _LINES :]]
-    said = [one for one in below if not OF_OTHERS.search(one.text)][-_LINES:]
+    others = (OF_OTHERS.search(one.text) or _OF_NEXT_COMMAND.match(one.text.strip()) for one in below)
+    said = [one for one, other in zip(below, others, strict=True) if not other][-_LINES:]
     texts = [one.text.strip() for one in reversed(said) if one.rank is None or rank is None or one.rank == rank]
     found = next((text for text in texts if _is_problem(text) and not is_noise(text)), None)
     return shown_text(found) if found else None
