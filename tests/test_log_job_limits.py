@@ -71,7 +71,7 @@ def test_the_reason_for_which_a_step_waits(tmp_path: Path) -> None:
     assert "another step of the same job" in explained(tmp_path, WAITS.format("Job 92 "))[1]
     other = WAITS.format("Job 92 ").replace("Requested nodes are busy", "Prolog is still running")
     _, title, words = explained(tmp_path, other)
-    assert title == "srun waits: Slurm has not created the step yet (Prolog is still running)"
+    assert title == "srun waits: Slurm has not created the step yet, for the reason in brackets"
     assert "--overlap" not in words
 
 

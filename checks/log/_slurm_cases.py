@@ -133,8 +133,8 @@ STEP_NOT_CREATED = Case(
     "slurmstepd: error: *** JOB 4711 ON node7 CANCELLED AT 2025-10-01T10:00:00 ***\n", _SRUN)
 STEP_WAITS = Case(
     _FOR_OTHER_REASON,
-    "srun waits: Slurm has not created the step yet ({reason})",
-    "The reason in brackets is Slurm's own. The job has its nodes. Usual reasons: a prolog, the interconnect, or "
+    "srun waits: Slurm has not created the step yet, for the reason in brackets",
+    "The reason is Slurm's own. The job has its nodes. Usual reasons: a prolog, the interconnect, or "
     "ports for MPI are not ready, or the controller refuses new steps for a time. srun tries again.",
     Fix("Look up the reason while the job waits.", ("scontrol show job JOBID", "scontrol ping", "sinfo -R")),
     "srun: Job 4711 step creation temporarily disabled, retrying (Requested operation is presently disabled)\n", _SRUN)

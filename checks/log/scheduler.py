@@ -206,7 +206,7 @@ ROWS = (
         "https://github.com/snakemake/snakemake-executor-plugin-slurm/issues/225",
         summary="Slurm could not start the task on a node."),
     Row("log_slurm_step_waits", "secondary", "scheduler",
-        r"Job (?:\d+ )?step creation temporarily disabled, retrying(?: \((?P<reason>[^)]+)\))?|"
+        r"Job (?:\d+ )?step creation temporarily disabled, retrying|"
         r"Unable to create step for job \d+: Requested nodes are busy",
         ("srun: Job step creation temporarily disabled, retrying (Requested nodes are busy)",
          "srun: Job 4711 step creation temporarily disabled, retrying (Requested nodes are busy)",
