@@ -71,7 +71,7 @@ def log_program_reported_error(log: Log) -> Answer:
 
 
 def _reported(one: OwnError, log: Log) -> str:
-    """Return what the last message means: after steps of a training, it can also be a good end."""
+    """Return what the last message means: after training steps, it can also be a good end."""
     trained = log.reached is not None or any(shown.name in _TRAINS for shown in log.shows)
     sure = log.failed is not None or log.fallen or not trained or _SURE.search(one.text)
     return f"the program {'' if sure else 'probably '}reported an error and exited"

@@ -17,7 +17,7 @@ _PATH = re.compile(
 )
 # What the program says of a path that is not one of data.
 _NOT_DATA = re.compile(
-    r"(?<![A-Za-z])(?:checkpoints?|ckpt|weights?|(?:pre)?trained|backbone|models?|sav(?:e[ds]?|ing)|logs?|logging|"
+    r"(?<![A-Za-z])(?:checkpoints?|ckpt|weights?|(?:pre)?trained|backbone|models?|save[ds]?|saving|logs?|logging|"
     r"out(?:puts?)?|results?|writ(?:es?|ing|ten)|config\w*)(?![A-Za-z])",
     re.I,
 )
