@@ -16,7 +16,8 @@ NOT_OF_MESSAGE = re.compile(
     r"Terminated|Killed|Segmentation|terminate called|[=*#!-]{5,}|Error in |Fatal |During handling|The above|Stack |"
     r"C\+\+|Last error|\[rank|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\S+: (?:line \d+|error|warning): |"
     r"Set the environment variable|[\u2600-\u27bf\U0001f300-\U0001faff])|"
-    r"(?:^|/)\S+\.py:\d+: \w*Warning"
+    r"(?:^|/)\S+\.py:\d+: \w*Warning|"
+    r"^\"{3}$"  # below the traceback of a pool's worker
 )
 
 # Messages of Python's own, which have one line. What follows is other output.
