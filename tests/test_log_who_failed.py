@@ -24,7 +24,7 @@ def test_a_worker_that_reports_its_exception_was_not_lost(tmp_path: Path) -> Non
     assert explained(tmp_path, text)[0] != "log_loader_broke_off"
 
 
-@pytest.mark.parametrize("error", ["AssertionError: the tokens of this line do not fit", "AssertionError"])
+@pytest.mark.parametrize("error", ["AssertionError: the tokens of this line do not fit", "TimeoutError", "Stopped"])
 def test_the_exception_of_a_pool_is_not_its_own_cause(error: str, tmp_path: Path) -> None:
     text = (
         f'multiprocessing.pool.RemoteTraceback: \n"""\n{frames((SCRIPT, "tok", "assert fits(x)"))}{error}\n"""\n\n'
