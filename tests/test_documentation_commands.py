@@ -25,7 +25,7 @@ LOG = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.
 OTHERS = {
     "--kill-on-bad-exit", "--test-only", "--overlap", "--shm-size", "--ipc", "--network", "--num_processes",
     "--main_process_ip", "--machine_rank", "--output_dir", "--epochs", "--loader", "--version", "--gpu-reset",
-    "--this-python",
+    "--this-python", "--deepspeed", "--deepspeed_config", "--deepspeed_config_file",
 }  # fmt: skip
 
 

@@ -58,22 +58,7 @@ def test_a_loss_that_was_always_nan(tmp_path: Path) -> None:
         "loss nan guard: on\n" * 6,
         steps(ALWAYS["capital"], *["nan"] * 6) + "second run\n" + steps(ALWAYS["capital"], "0.6", "0.5", "0.4"),
     ],
-    ids=[
-        "recovered",
-        "one",
-        "column",
-        "skipped",
-        "before",
-        "long before",
-        "none",
-        "False",
-        "0",
-        "masked",
-        "replaced",
-        "file",
-        "labels",
-        "tile",
-    ],
+    ids=["recovered", "one", "validation", "part", "metric", "guard", "later run"],
 )
 def test_other_nans(text: str, tmp_path: Path) -> None:
     assert first_cause(tmp_path, text)[0] is None

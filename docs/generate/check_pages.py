@@ -25,6 +25,7 @@ _COMMANDS: tuple[tuple[str, Selection], ...] = (
     ("mgpu doctor --log run.log", selections.ENDED),
     ("mgpu doctor --hosts, --compare-nodes; pre-flights", selections.FLEET),
     ("mgpu configure --validate", selections.CONFIG),
+    ("mgpu configure --validate ds_config.json", selections.DEEPSPEED_FILE),
     ("mgpu smoke-test", selections.SMOKE),
     ("mgpu launch", selections.VERIFIED),
     ("mgpu smoke-test, mgpu launch, before they start", selections.BEFORE_START),
