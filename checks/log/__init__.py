@@ -87,10 +87,9 @@ ORDER: tuple[str, ...] = (
     "around_the_job", "error_files", "kubernetes", "containers", "container_setup", "ends", "host_memory", "xids",
     "started_twice", "gpu_memory", "cuda", "cuda_calls", "amd", "ascend", "windows", "gpu_code", "inference",
     "inference_setup", "late_servers", "ray_cluster", "rollouts", "ray_setup", "reinforcement", "verl_settings",
-    "lightning",
-    "more_trainers", "config_files", "config_keys", "versions", "models", "pretrained", "adapters", "diffusion_models",
-    "vision",
-    "rendering", "graphs_and_sound", "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling",
+    "lightning", "more_trainers", "config_files", "config_keys", "versions", "models", "pretrained", "adapters",
+    "diffusion_models", "vision", "rendering", "graphs_and_sound",
+    "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling",
     "kernels", "building", "generated_code", "hub", "data", "batches", "system_parts", "paths", "dataset_library",
     "lost_folder", "streams_and_trackers", "wrapping", "sharding", "model_placement", "assertions", "mesh", "dtensors",
     "training", "trainer", "trainer_options", "parallel_options", "preference_training", "fine_tuners",
@@ -99,7 +98,7 @@ ORDER: tuple[str, ...] = (
     "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings",
     "waiting", "stalled", "diverged", "lone_work", "still_working", "stood_still", "stopped_early", "after_end",
     "printed_stacks", "not_finite", "nan_until_stopped", "same_rewards", "own_message", "cut_tracebacks", "commands",
-    "shell_scripts", "dataset_columns",
-    "other_programs", "own_code", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
+    "shell_scripts", "dataset_columns", "other_programs",
+    "own_code", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
 )
 # fmt: on

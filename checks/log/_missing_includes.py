@@ -53,7 +53,7 @@ def explain_include(groups: Mapping[str, str], raised: UncaughtException | None)
             Fix(
                 "Add the header at the top of the file, and build again. Its repository may have done so since: then "
                 "update it.",
-                (shell("sed -i {} {}", f"1i #include <{header}>", file),),
+                (shell("sed -i.bak {} {:path}", f"1i #include <{header}>", file),),
             ),
         ),
     )

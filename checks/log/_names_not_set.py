@@ -18,8 +18,7 @@ _UNSET = re.compile(
 )
 _REFUSES = re.compile(
     r"\b(?:(?:not|n't) (?:be )?(?:supported|implemented|found|available|recognized|known|valid|exist)|unsupported|"
-    r"unknown|invalid|unrecognized|"
-    r"no such(?! file or directory))\b",
+    r"unknown|invalid|unrecognized|no such(?! file or directory))\b",
     re.I,
 )
 _VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[\d_/\\]\S*")  # parts of a message that its source does not have

@@ -28,8 +28,8 @@ SAMPLED_AFTER_NAN = Case(
     "sampling failed after a training step with NaN: the last logged gradient norm or loss is NaN",
     "Probably that step wrote NaN into the weights (clipping by a norm of NaN makes all gradients NaN; only a gradient "
     "scaler skips such a step), so the next generation has probabilities that are NaN. The generation is then not the "
-    "cause. Usual reasons: a KL or a ratio of probabilities "
-    "that overflows, a division by a deviation of 0, a learning rate that is too high, fp16.",
+    "cause. Usual reasons: a KL or a ratio of probabilities that overflows, a division by a deviation of 0, a learning "
+    "rate that is too high, fp16.",
     (Fix("Go on from the last checkpoint before that step, with a lower learning rate and smaller updates.",
          ("--resume_from_checkpoint CHECKPOINT", "GRPOConfig(learning_rate=5e-7, max_grad_norm=0.2)")),
      Fix("Leave out updates that are not finite.", ("if not torch.isfinite(grad_norm): optimizer.zero_grad()",)),

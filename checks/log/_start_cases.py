@@ -272,7 +272,6 @@ NO_SUCH_COMMAND = Case(
      Fix("Or use the documentation of the installed release.", ("pip show trl accelerate transformers deepspeed",))),
     "usage: trl\nTRL CLI: error: argument command: invalid choice: 'vllm-serve' (choose from 'chat', 'dpo', 'sft')\n",
     "https://github.com/huggingface/trl/releases/tag/v0.16.0")
-
 OTHER_CHOICE = Case(
     line_of("log_argument_unknown", r"argument [^:]+: invalid choice"),
     "an option has a value that is not one of its choices: {argument}",

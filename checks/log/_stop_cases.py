@@ -84,8 +84,6 @@ STOPPED_WHILE_SAVING = Case(
     (_CHECK_IT, Fix("Find out what sent it.", ("sacct -j JOBID --format=JobID,State,ExitCode",
                                                "journalctl --since -1h | tail"))),
     f"{_SAVING}{_TERM}", "https://pytorch.org/docs/stable/elastic/errors.html")
-# fmt: on
-# fmt: off
 _INTERRUPT = "https://docs.python.org/3/library/exceptions.html#KeyboardInterrupt"
 _STOPPED_BY_USER = (
     "A user, or a program that sends SIGINT, stopped it: it had not failed. What the ranks print afterwards is a "

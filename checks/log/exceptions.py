@@ -157,9 +157,8 @@ def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix, explaine
     where, on = one.place or ("the script" if one.frames else "the program"), _ranks_text(one, log)
     said = f": {what_failed(one)}" if one.message else ""
     value = f" ({meant})" if (meant := wrong_value(one)) else ""
-    again = f"{short_name(one.type)}: {one.message}".removesuffix(
-        ": "
-    )  # a pool raises a worker's exception a second time
+    # A pool raises a worker's exception a second time: its cause is then the exception itself.
+    again = f"{short_name(one.type)}: {one.message}".removesuffix(": ")
     from_cause = f" (direct cause: {one.cause})" if one.cause and one.direct and one.cause != again else ""
     advised = advice("\n".join(filter(None, (one.message, one.more))))
     follow = (Fix(f'Follow the error message: "{" ".join(advised)}"'),) if advised else ()

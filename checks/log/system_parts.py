@@ -29,8 +29,7 @@ _COMPUTED = Case(
     "scikit-learn gets NaN or infinity, probably from what numpy computed before: {shown_array_not_finite}",
     "numpy only warns of it, once per line of code. 0 / 0 is NaN, any other number / 0 is infinity: a sum, a count, "
     "a standard deviation or a range (max - min) is 0, because all values are equal or there are none. A logarithm of "
-    "0 and a root of a negative number do the same. Empty cells in the data are the other usual "
-    "source.",
+    "0 and a root of a negative number do the same. Empty cells in the data are the other usual source.",
     (_FIND_COLUMNS,
      Fix("Test the divisor in that line, and decide what such a case means: zeros, or leaving it out.",
          ("size = x.max() - x.min()", "x = (x - x.min()) / size if size > 0 else numpy.zeros_like(x)")),

@@ -49,8 +49,8 @@ ROWS = (
         r"^forrtl: error \(200\): program aborting due to window-CLOSE event",
         ("forrtl: error (200): program aborting due to window-CLOSE event",),
         "the console window of the run was closed, which stopped it",
-        "All programs of a console end when its window is closed. Intel's Fortran runtime, which "
-        "numpy, scipy and torch load with MKL, prints the message and aborts. The program itself had not failed.",
+        "All programs of a console end when its window is closed. Intel's Fortran runtime, which numpy, scipy and "
+        "torch load with MKL, prints the message and aborts. The program itself had not failed.",
         Fix("Start it again in a window that stays open, or without a window.",
             ("Start-Process python train.py -WindowStyle Hidden -RedirectStandardOutput train.log",)),
         "https://filetransfer.itc.nl/pub/sardon/Fortran/CVF_STD_66A%20%28D%29/INFO/DF/DOC/CVF_HTML/VISUALFORTRAN/PG/"

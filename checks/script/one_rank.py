@@ -9,7 +9,6 @@ from mgpu.snapshot import InScript, Script, ScriptCall
 from mgpu.text import counted
 
 from ._calls import argument, calls, finding, reached_calls, sets, text_of
-from ._flow import reaches_backward
 from ._rank_paths import (
     ONE_RANK,
     PREPARED,
@@ -22,6 +21,7 @@ from ._rank_paths import (
     training_loops,
     visibly_called,
 )
+from ._reaches_backward import reaches_backward
 
 _DDP = "https://docs.pytorch.org/docs/stable/notes/ddp.html"
 _ENVIRONMENT = "https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables"
