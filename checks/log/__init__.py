@@ -69,11 +69,20 @@
 
 from __future__ import annotations
 
-from mgpu.check import Family, Kind
+from collections.abc import Mapping
+from typing import Any
+
+from mgpu.check import Family, Kind, Problem
 
 from ._advice import for_program
+from ._own_source import with_source
 
-FAMILY = Family(fitted=for_program)
+
+def _fitted(problem: Problem, facts: Mapping[str, Any]) -> Problem:
+    return with_source(for_program(problem, facts), facts)
+
+
+FAMILY = Family(fitted=_fitted)
 
 # Written by Slurm, the kernel or a launcher: such a line can follow an exception without belonging to its message.
 KINDS_OF_OTHERS: frozenset[Kind] = frozenset({"scheduler", "kernel", "xid", "launcher"})

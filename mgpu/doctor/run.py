@@ -153,11 +153,13 @@ def _of_files(request: Request) -> Snapshot:
         snapshot = replace(snapshot, fleet=_fleet_of_hosts(request))
     if request.log:
         from mgpu.readers.log import read
+        from mgpu.readers.sources.origins import with_sources
 
         paths = [Path(name) for name in request.log]
         of_run = run_log.parts(paths[0]) if len(paths) == 1 and paths[0].is_dir() else []  # a run's folder
         paths = of_run or paths
         log = read.read_logs(paths, one_stream=bool(of_run), last_run=not of_run)
+        log = with_sources(log, [path.parent for path in paths if path.is_file()])
         snapshot = replace(snapshot, log=log, hang=None if log.finished else _hang_beside(paths))
     return snapshot
 

@@ -272,11 +272,12 @@ def make_triage(chosen: root_cause.Verdict, log: Log | None, run: Run, *, wanted
 def read_logs(paths: Sequence[Path]) -> tuple[Log | None, str | None]:
     """Read the logs of a run; return the facts, or the reason why they cannot be read."""
     from mgpu.readers.log import read
+    from mgpu.readers.sources.origins import with_sources
 
     if not paths:
         return None, None
     try:
-        return read.read_logs(list(paths), one_stream=True, failed=True), None
+        return with_sources(read.read_logs(list(paths), one_stream=True, failed=True)), None
     except MgpuError as error:
         return None, error.message
     except Exception as error:  # the end of a run is reported whatever its log contains

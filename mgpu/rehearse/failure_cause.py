@@ -7,6 +7,7 @@ from pathlib import Path
 from mgpu.engine import root_cause
 from mgpu.errors import MgpuError
 from mgpu.readers.log import read
+from mgpu.readers.sources.origins import with_sources
 from mgpu.snapshot import EndedRank, Rehearsal, Run, ScriptCause
 
 
@@ -15,7 +16,7 @@ def find(log: Path, facts: Rehearsal) -> ScriptCause | None:
     try:
         if not log.stat().st_size:
             return None
-        content = read.read_logs([log], one_stream=True, failed=True)
+        content = with_sources(read.read_logs([log], one_stream=True, failed=True))
     except (OSError, MgpuError):
         return None
     code = facts.exit_code if facts.exit_code is not None else 1

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _LABEL = 15
 _SECONDARY = 8  # causes to keep; the log of a thousand ranks may have every one
 _EVIDENCE_LINES = 3
+_SOURCE_LINES = 2  # of one line of the source
 _SURVIVED_SHOWN, _SURVIVED_CHARS = 3, 200  # errors that the run survived, characters of the line of one
 _OTHERS_SHOWN = 3
 _NO_EXCEPTIONS = frozenset({"ChildFailedError", "SignalException"})
@@ -203,6 +204,8 @@ def _evidence(cause: CauseEntry, screen: Screen) -> list[Line]:
     shown = row(screen, "Evidence", f"{place}{' '.join(line.split())}")[:_EVIDENCE_LINES]
     if error := cause["evidence"].get("nccl_error"):
         shown += row(screen, "NCCL's error", str(error))[:_EVIDENCE_LINES]
+    for at, code in enumerate(str(cause["evidence"].get("source") or "").splitlines()):
+        shown += row(screen, "Source" if not at else "", code)[:_SOURCE_LINES]
     return shown
 
 

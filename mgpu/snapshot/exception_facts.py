@@ -14,11 +14,31 @@ class TracedCall:
     code: Text | None = None  # all lines of the statement that the traceback shows, joined
     marked: tuple[Text, ...] = ()  # the part that Python underlines, as left "~~", middle "^^", right "~~"; or one part
     package: Label = ""  # the installed package that the file is of; "": the user's own, or Python's library
+    file: Text = ""  # of a frame in one of the user's own files: its path as the log has it
 
     @property
     def function(self) -> str:
         """The function that the frame is of; empty in a module's own code."""
         return self.place.partition(" in ")[2]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What the user's own source says about a name of a line that failed, or about one that it depends on."""
+
+    name: Text  # "self.fc", "args.data"
+    # set, loop, parameter, passed (by a call), option, field (of a dataclass), function, class; condition: under which
+    # the line is reached. Of an attribute, option or parameter that does not exist: set_elsewhere (by another method),
+    # similar_attribute, similar_option, similar_parameter, nearly of its name
+    kind: Label
+    place: Text  # "train.py:12 in main"
+    code: Text  # the statement in one line
+    value: Text | None = None  # of a parameter, an option or a field: its default; of what was passed: the argument
+    flag: Text | None = None  # of an option: "--data"
+    only_in: Text | None = None  # the branch in which alone it is set: "if args.resume"
+    depth: int = 0  # steps from the line that failed
+    keys: tuple[Text, ...] = ()  # of a dict that is written out there
+    ends_without_value: bool = False  # a function that returns values, but can also end without a return
 
 
 @dataclass(frozen=True)
@@ -81,6 +101,7 @@ class UncaughtException:
     printed: tuple[Text, ...] = ()  # lines with sizes, or with tensors that hold -1 or -100, printed near the traceback
     pythons: tuple[Label, ...] = ()  # of a failed import: the Python that runs, and another one, of the deepest frame
     began: HandledException | None = None  # the first of its chain, if this one was raised while it was handled
+    defined: tuple[Definition, ...] = ()  # of the names in its deepest own line, if the source is beside the log
 
 
 @dataclass(frozen=True)

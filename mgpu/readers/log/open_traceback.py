@@ -118,7 +118,8 @@ class OpenTraceback:
             self.raised_in = shown_text(f"{path} in {frame['function'] or '?'}")
             self.frames_seen = (*self.frames_seen, self.raised_in)[-_FRAMES:]
             package = installed["package"] if installed else ""
-            self.calls = (*self.calls, TracedCall(self.library or self.deepest, package=package))[-_CALLS:]
+            file = "" if package else frame["file"]
+            self.calls = (*self.calls, TracedCall(self.library or self.deepest, package=package, file=file))[-_CALLS:]
             self.in_call = True
             if self.packages[-1:] != (package,):
                 self.packages = (*self.packages, package)[-_PACKAGES:]

@@ -39,7 +39,7 @@ def project_folder(folder: str) -> str:
     top = package = folder
     while os.path.isfile(os.path.join(package, "__init__.py")) and os.path.dirname(package) != package:
         top = package = os.path.dirname(package)
-    here, current, outside = folder, _current_folder(), (os.path.abspath(os.sep), os.path.expanduser("~"))
+    here, current, outside = folder, current_folder(), (os.path.abspath(os.sep), os.path.expanduser("~"))
     for _ in range(_MOST_LEVELS):
         if here in outside:
             break
@@ -49,7 +49,7 @@ def project_folder(folder: str) -> str:
     return top
 
 
-def _current_folder() -> str | None:
+def current_folder() -> str | None:
     """Return the current folder; None if it was deleted."""
     try:
         return os.path.realpath(os.getcwd())

@@ -1,0 +1,189 @@
+"""Which files of the user's own does a traceback name, and are they still as they were?"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from mgpu import file_reading
+from mgpu.readers.log.line import shown_text
+from mgpu.readers.training_script import python_source
+from mgpu.readers.training_script.local_modules import current_folder, project_folder
+
+_MOST_FILES = 60
+_MOST_BYTES = 4 << 20  # of all files together: parsed in about 2 s (measured on one core, 2026-11)
+_WAIT_S = 2.0  # for one of them: its file system may no longer answer
+_SEPARATOR = re.compile(r"[/\\]+")
+_LEAST = 4  # characters of a line that can identify a file
+
+
+@dataclass(frozen=True)
+class Module:
+    """A parsed file of the user's own."""
+
+    path: str
+    tree: ast.Module
+    lines: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Its name as the places of a finding have it."""
+        return os.path.basename(self.path)
+
+    @cached_property
+    def imports(self) -> tuple[ast.Import | ast.ImportFrom, ...]:
+        """All imports, at whatever level."""
+        return tuple(node for node in ast.walk(self.tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
+
+    def text_of(self, node: ast.AST) -> str:
+        """Return the source of a statement's first part in one line, with secrets masked."""
+        first = getattr(node, "lineno", 1)
+        body: list[ast.stmt] = getattr(node, "body", None) or []
+        last = getattr(node, "end_lineno", None) or first
+        if isinstance(body, list) and body and body[0].lineno > first:
+            last = body[0].lineno - 1
+        text = " ".join(line.strip() for line in self.lines[first - 1 : last] if not line.lstrip().startswith("#"))
+        return shown_text(re.sub(r"([(\[{]) | (?=[)\]}])", r"\1", text))
+
+
+class Sources:
+    """The user's files that a log names, and those that they import from the same project. Each is read once."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        """Prepare to search in the project of the current folder, and in those of others."""
+        roots: list[str] = []
+        for folder in filter(None, [current_folder(), *map(os.fspath, folders)]):
+            real = os.path.realpath(folder)
+            roots += [one for one in (real, project_folder(real)) if one not in roots]
+        self.roots = roots
+        self._read: dict[str, Module | None] = {}
+        self._bytes = 0
+
+    def of_frame(self, file: str, line: int, code: str) -> tuple[Module, int] | None:
+        """Return the file of a frame with the number of its line; None if it is missing or has another line there."""
+        for path in self._candidates(file):
+            module = self.module(path)
+            if module is None:
+                continue
+            found = _line_of(module.lines, line, code)
+            if found:
+                return module, found
+        return None
+
+    def _candidates(self, file: str) -> Iterable[str]:
+        """The places where a file can be: below the folders, by more and more of its last parts, then its own path."""
+        if not file.endswith(".py"):
+            return
+        parts = [part for part in _SEPARATOR.split(file) if part not in ("", ".")]
+        for start in range(len(parts)):
+            if ".." in parts[start:]:
+                continue
+            for root in self.roots:
+                if os.path.isfile(path := os.path.join(root, *parts[start:])):
+                    yield path
+        if os.path.isabs(file):
+            yield file
+
+    def module(self, path: str) -> Module | None:
+        """Return a parsed file; None if it cannot be read or parsed, or the limits are reached."""
+        whole = os.path.abspath(path)
+        if whole not in self._read:
+            self._read[whole] = self._parse(whole)
+        return self._read[whole]
+
+    def _parse(self, path: str) -> Module | None:
+        if len(self._read) >= _MOST_FILES or self._bytes > _MOST_BYTES:
+            return None
+        try:
+            raw = file_reading.read(path, most=python_source.LARGEST_BYTES, wait_s=_WAIT_S)
+            self._bytes += len(raw)
+            tree, source = python_source.parse(raw, path, "")
+        except (OSError, SyntaxError, ValueError, LookupError, RecursionError, MemoryError):
+            return None
+        return Module(path, tree, tuple(line.decode("utf-8", "replace") for line in source.lines))
+
+    def imported(self, module: Module, name: str) -> tuple[Module, str] | None:
+        """Return the module of the project that a name of another one is imported from, with its name there.
+
+        For an imported module itself, the name is "".
+        """
+        for node in module.imports:
+            for alias in node.names:
+                if (alias.asname or alias.name.partition(".")[0]) != name and alias.name != "*":
+                    continue
+                if isinstance(node, ast.Import):
+                    found = self._named(module, alias.name if alias.asname else name, 0)
+                    return (found, "") if found else None
+                if alias.name != "*" and (
+                    found := self._named(module, f"{node.module or ''}.{alias.name}", node.level)
+                ):
+                    return found, ""
+                if found := self._named(module, node.module or "", node.level):
+                    if alias.name == "*" and not any(_defines(part, name) for part in found.tree.body):
+                        continue
+                    return found, name if alias.name == "*" else alias.name
+        return None
+
+    def all_imported(self, module: Module) -> list[Module]:
+        """Return the modules of the project that one imports, in their order."""
+        found: list[Module] = []
+        for node in module.imports:
+            names = [alias.name for alias in node.names]
+            dotted = [*names] if isinstance(node, ast.Import) else [node.module or ""]
+            if isinstance(node, ast.ImportFrom):
+                dotted += [f"{node.module or ''}.{name}".lstrip(".") for name in names]
+            for one in dotted:
+                there = self._named(module, one, getattr(node, "level", 0))
+                if there is not None and there not in found:
+                    found.append(there)
+        return found
+
+    def _named(self, module: Module, dotted: str, level: int) -> Module | None:
+        parts = [part for part in dotted.split(".") if part]
+        folder = os.path.dirname(module.path)
+        roots: Sequence[str] = (folder, *self.roots, *self._above(folder))
+        if level:
+            for _ in range(level - 1):
+                folder = os.path.dirname(folder)
+            roots = (folder,)
+        for root in roots:
+            place = os.path.join(root, *parts)
+            for path in (f"{place}.py" if parts else "", os.path.join(place, "__init__.py")):
+                if path and os.path.isfile(path):
+                    return self.module(path)
+        return None
+
+    @staticmethod
+    def _above(folder: str) -> list[str]:
+        top, found = project_folder(folder), []
+        while folder != top and len(folder) > len(top):
+            folder = os.path.dirname(folder)
+            found.append(folder)
+        return found
+
+
+def _defines(node: ast.stmt, name: str) -> bool:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return node.name == name
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return any(isinstance(one, ast.Name) and one.id == name for one in targets)
+
+
+def _line_of(lines: Sequence[str], number: int, code: str) -> int:
+    """Return the number of the line that a traceback shows; 0 if the file has another one there, or several."""
+    if len(code) < _LEAST:
+        return 0
+
+    def same(at: int) -> bool:
+        text = shown_text(lines[at - 1])
+        return len(text) >= min(_LEAST, len(code)) and (code == text or code.startswith(f"{text} "))
+
+    if 1 <= number <= len(lines) and same(number):
+        return number
+    found = [at for at in range(1, len(lines) + 1) if same(at)]
+    return found[0] if len(found) == 1 else 0

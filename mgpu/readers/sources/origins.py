@@ -1,0 +1,47 @@
+"""Where do the values of the lines that failed in a log come from? Adds what the user's own source says to the log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from mgpu.readers.sources.files import Sources
+from mgpu.readers.sources.lookup import Lookup
+from mgpu.readers.sources.scopes import scope_of
+from mgpu.snapshot import Definition, Log, UncaughtException
+
+_EXCEPTIONS = 6  # of a log whose lines are looked up
+# Not about a value of the line at which they came: where the memory ended, where a signal was noticed.
+_UNRELATED = re.compile(r"^\S*(?:KeyboardInterrupt|SignalException|OutOfMemory\w*|MemoryError)\b|[Oo]ut of memory")
+
+
+def with_sources(log: Log, folders: Iterable[Path] = ()) -> Log:
+    """Return the log with what the source says of its failed lines.
+
+    The files are searched in the project of the current folder and of the others given, and where the log has them.
+    """
+    if not any(call.file for one in log.raised for call in one.calls):
+        return log
+    sources = Sources(folders)
+    raised = list(log.raised)
+    for at, one in enumerate(raised[:_EXCEPTIONS]):
+        if not one.of_launcher and not _UNRELATED.search(f"{one.type}: {one.message}"):
+            raised[at] = replace(one, defined=_defined(one, sources))
+    return replace(log, raised=tuple(raised))
+
+
+def _defined(one: UncaughtException, sources: Sources) -> tuple[Definition, ...]:
+    own = [at for at, call in enumerate(one.calls) if call.file]
+    deepest = scope_of(one.calls[own[-1]], own[-1], sources) if own else None
+    if deepest is None:  # another version of the file: what the others say may be wrong, too
+        return ()
+    frames = [scope_of(call, at, sources) if call.file else None for at, call in enumerate(one.calls)]
+    lookup = Lookup(sources, frames, one.calls)
+    lookup.add_subjects(one)
+    try:
+        lookup.follow_line(deepest, one)
+    except RecursionError:  # an expression of thousands of parts
+        return ()
+    return tuple(lookup.found)

@@ -1,0 +1,302 @@
+"""What the user's own source says of the line that failed, where it is beside the log.
+
+The tracebacks are real: each test runs the script that its log is of.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mgpu.readers.log import read
+from mgpu.readers.sources.origins import with_sources
+from mgpu.snapshot import Log
+from tests.conftest import Run, environment
+
+SCRIPT = """\
+import argparse, os
+from parts import Net, build, rows_of
+import settings
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case")
+    parser.add_argument("--data", default="data/coco", help="where the data is")
+    parser.add_argument("--arch", default="large")
+    parser.add_argument("--tok")
+    parser.add_argument("--fast", action="store_true")
+    args = parser.parse_args()
+    globals()[args.case](args)
+
+
+def path(args):
+    rows_of(args.data, "train")
+
+
+def whole_path(args):
+    rows_of(settings.FOLDER, "train")
+
+
+def returned(args):
+    net = build(args)
+    net.cuda()
+
+
+def option(args):
+    open(args.tok)
+
+
+def branch(args):
+    if args.fast:
+        net = Net(3)
+    print(net)
+
+
+def later(args):
+    print(late)
+    late = 1
+
+
+def key(args):
+    sizes = {"small": 1, "base": 2}
+    name = args.arch
+    print(sizes[name])
+
+
+def argument(args):
+    Net(widht=3)
+
+
+def attribute(args):
+    Net(3).scale
+
+
+def never_set(args):
+    Net(3).loaded
+
+
+def layer(args):
+    Net(width=4).forward([1, 2, 3])
+
+
+def refused(args):
+    build(args, kind="other")
+
+
+def keyword(args):
+    build(args, **{"kind": "tok"})
+
+
+if __name__ == "__main__":
+    main()
+"""
+PARTS = """\
+import os
+import settings
+
+
+class Base:
+    def __init__(self, width, scales=None):
+        self.width = width
+        self.weight = settings.Linear(width, 2)
+        self.scales = scales
+
+    def load(self):
+        self.loaded = True
+
+
+class Net(Base):
+    def forward(self, x):
+        return self.weight(x)
+
+
+def build(args, kind="net"):
+    if kind not in ("net", "tok"):
+        raise ValueError(kind)
+    if args.arch == "small":
+        return Net(1)
+    if kind == "tok":
+        args.tok.strip()
+
+
+def rows_of(root, name):
+    path = os.path.join(root, name + ".json")
+    with open(path) as rows:
+        return rows.read()
+"""
+SETTINGS = """\
+FOLDER = "gone/data"
+
+
+class Linear:
+    def __init__(self, inputs, outputs):
+        self.inputs = inputs
+
+    def __call__(self, x):
+        if len(x) != self.inputs:
+            raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied (1x{len(x)} and {self.inputs}x2)")
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    for name, text in (("train.py", SCRIPT), ("parts.py", PARTS), ("settings.py", SETTINGS)):
+        (folder / name).write_text(text)
+    (folder / "pyproject.toml").write_text("")
+    return folder
+
+
+def failed(project: Path, case: str) -> Path:
+    """Return the log of a case of the script."""
+    log = project / f"{case}.log"
+    command = [sys.executable, "train.py", case]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, env=environment(project))
+    assert done.returncode == 1, done
+    log.write_text(done.stderr)
+    return log
+
+
+def cause(mgpu: Run, project: Path, case: str) -> dict[str, object]:
+    """Return the probable cause that `mgpu doctor --log` finds in the log of a case."""
+    done = mgpu("doctor", "--log", str(failed(project, case)), "--json", cwd=project)
+    found = json.loads(done.stdout)["probable_cause"]
+    assert isinstance(found, dict)
+    return found
+
+
+def source(found: dict[str, object]) -> list[str]:
+    evidence = found["evidence"]
+    assert isinstance(evidence, dict)
+    return str(evidence.get("source", "")).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("case", "says", "lines"),
+    [
+        ("path", "The path begins with the default of --data, 'data/coco' (train.py:9): the run was probably started "
+         "without that option.",
+         ["parts.py:31 in rows_of: with open(path) as rows:",
+          'parts.py:30 in rows_of: path = os.path.join(root, name + ".json")',
+          'train.py:18 in path: rows_of(args.data, "train")',
+          "train.py:9: parser.add_argument('--data', default='data/coco')"]),
+        ("returned", "build() can end without returning a value (parts.py:20): it then returns None.",
+         ["train.py:26 in returned: net = build(args)", 'parts.py:20: def build(args, kind="net"):']),
+        ("option", "--tok has no default (train.py:11): args.tok is None if the run does not get this option.",
+         ["train.py:11: parser.add_argument('--tok')"]),
+        ("branch", "net is only set in a branch that did not run (train.py:36 in branch): if args.fast.",
+         ["train.py:36 in branch: net = Net(3)  (only in: if args.fast)",
+          "parts.py:6: def __init__(self, width, scales=None):"]),
+        ("later", "late gets its value after this line (train.py:42 in later).", ["train.py:42 in later: late = 1"]),
+        ("key", "sizes has the keys small and base (train.py:46 in key).",
+         ['train.py:46 in key: sizes = {"small": 1, "base": 2}', "train.py:47 in key: name = args.arch",
+          "train.py:10: parser.add_argument('--arch', default='large')"]),
+        ("argument", "The definition (parts.py:6) has width: probably that is meant.",
+         ["train.py:52 in argument: Net(widht=3)", "parts.py:6: def __init__(self, width, scales=None):"]),
+        ("attribute", "The class has scales (parts.py:9 in __init__).",
+         ["parts.py:9 in __init__: self.scales = scales", "parts.py:6: def __init__(self, width, scales=None):"]),
+        ("never_set", "parts.py:12 is the line that sets it. It ran later, for another object, or in a branch that",
+         ["parts.py:12 in load: self.loaded = True", "parts.py:6: def __init__(self, width, scales=None):"]),
+        ("refused", "",
+         ["parts.py:22 in build: raise ValueError(kind)", 'parts.py:21 in build: if kind not in ("net", "tok"):',
+          'train.py:68 in refused: build(args, kind="other")']),
+        ("keyword", "--tok has no default (train.py:11): args.tok is None if the run does not get this option.",
+         ["train.py:11: parser.add_argument('--tok')"]),
+    ],
+)  # fmt: skip
+def test_the_source_tells_where_a_value_comes_from(
+    mgpu: Run, project: Path, case: str, says: str, lines: list[str]
+) -> None:
+    found = cause(mgpu, project, case)
+    assert str(found["cause"]).startswith(says), found["cause"]
+    assert source(found) == lines
+
+
+def test_a_path_is_passed_with_the_option_that_has_it_by_default(mgpu: Run, project: Path) -> None:
+    fix = cause(mgpu, project, "path")["fix"]
+    assert isinstance(fix, list)
+    assert fix[0]["commands"] == ["mgpu launch train.py --data /path/of/it"]
+
+
+def test_a_path_of_a_constant_blames_no_option(mgpu: Run, project: Path) -> None:
+    found = cause(mgpu, project, "whole_path")
+    assert "default of" not in str(found["cause"])
+    assert any("train.py:22 in whole_path" in line for line in source(found))
+
+
+def test_the_sizes_of_a_layer_are_followed_to_the_call_that_made_it(project: Path) -> None:
+    (defined,) = [one.defined for one in log_of(project, "layer").raised]
+    assert [(one.name, one.kind, one.place, one.value) for one in defined][:2] == [
+        ("", "condition", "settings.py:9 in __call__", None),
+        ("x", "passed", "parts.py:17 in forward", "x"),
+    ]
+
+
+def log_of(project: Path, case: str) -> Log:
+    path = failed(project, case)
+    return with_sources(read.read_logs([path]), [project])
+
+
+def test_a_changed_file_says_nothing(project: Path, tmp_path: Path) -> None:
+    log = failed(project, "key").read_text()
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("train.py", "parts.py", "settings.py"):
+        (copy / name).write_text((project / name).read_text())
+    moved = log.replace(str(project), str(copy))
+    (copy / "run.log").write_text(moved)
+    (before,) = with_sources(read.read_logs([copy / "run.log"]), [copy]).raised
+    (copy / "train.py").write_text(SCRIPT.replace("print(sizes[name])", "print(sizes.get(name))"))
+    (after,) = with_sources(read.read_logs([copy / "run.log"]), [copy]).raised
+    assert before.defined
+    assert not after.defined
+
+
+def test_a_line_that_moved_is_found_again(project: Path, tmp_path: Path) -> None:
+    log = failed(project, "key").read_text()
+    (tmp_path / "run.log").write_text(log.replace(str(project), "/home/ada/run"))
+    (tmp_path / "train.py").write_text(f"# a new first line\n{SCRIPT}")
+    (one,) = with_sources(read.read_logs([tmp_path / "run.log"]), [tmp_path]).raised
+    assert [part.place for part in one.defined][:1] == ["train.py:47 in key"]
+
+
+def test_the_files_are_found_in_the_current_folder(mgpu: Run, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(failed(project, "key").read_text().replace(str(project), "/cluster/home/run"))
+    done = mgpu("doctor", "--log", str(tmp_path / "run.log"), cwd=project)
+    assert "Source         train.py:46 in key: sizes =" in done.stdout, done.stdout
+    elsewhere = mgpu("doctor", "--log", str(tmp_path / "run.log"), cwd=tmp_path)
+    assert "Source" not in elsewhere.stdout
+
+
+@pytest.mark.parametrize("text", ["def broken(:\n", "x = (" * 3000, "\0", "x = " + "-" * 20000 + "1\n"])
+def test_a_file_that_cannot_be_parsed_is_left_out(text: str, project: Path, tmp_path: Path) -> None:
+    log = failed(project, "key").read_text().replace(str(project), str(tmp_path))
+    (tmp_path / "run.log").write_text(log)
+    (tmp_path / "train.py").write_text(f"{SCRIPT}\n{text}")
+    (one,) = with_sources(read.read_logs([tmp_path / "run.log"]), [tmp_path]).raised
+    assert one.type == "KeyError"
+    assert not one.defined
+
+
+def test_a_secret_of_the_source_is_masked(mgpu: Run, tmp_path: Path) -> None:
+    secret = "hf_" + "aB3dE5gH" * 4
+    script = f'def main():\n    token = "{secret}"\n    print({{}}[token])\nmain()\n'
+    (tmp_path / "train.py").write_text(script)
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    (tmp_path / "run.log").write_text(done.stderr.replace(secret, "hidden"))
+    shown = mgpu("doctor", "--log", "run.log", cwd=tmp_path).stdout
+    assert "train.py:2 in main: token =" in shown, shown
+    assert secret not in shown
+
+
+@pytest.mark.parametrize("name", ["KeyboardInterrupt", "MemoryError", "torch.OutOfMemoryError: CUDA out of memory"])
+def test_where_the_memory_ended_or_a_signal_came_no_value_is_looked_up(name: str, project: Path) -> None:
+    log = failed(project, "key").read_text().replace("KeyError: 'large'", name)
+    path = project / "other.log"
+    path.write_text(log)
+    assert all(not one.defined for one in with_sources(read.read_logs([path]), [project]).raised)
