@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mgpu.launch import report
+from mgpu.report import failure
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import Run, Snapshot
 from tests.bad_scripts import bad
@@ -23,10 +24,8 @@ def again(script: Any, kind: str | None, code: int = 1, **run: Any) -> list[str]
     """The ids that are repeated after a failure of this kind."""
     triage: Any = {"probable_cause": {"kind": kind} if kind else None}
     found = report._foreseen(Snapshot(script=script), triage, Run(code, 1, 9.0, **run))
-    document: Any = {"foreseen": found}
-    text = " ".join(
-        word for line in report._script_rows(document, report_screen.Screen.of(io.StringIO())) for word, _ in line
-    )
+    rows = failure.source_rows(found, "Before the run", report_screen.Screen.of(io.StringIO()))
+    text = " ".join(word for line in rows for word, _ in line)
     assert ("Before the run" in text) is bool(found) and all(one["id"] in text for one in found)
     return [one["id"] for one in found]
 

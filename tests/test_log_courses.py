@@ -13,7 +13,7 @@ import pytest
 
 from mgpu.engine import root_cause
 from mgpu.readers.log import read
-from mgpu.report import failure
+from mgpu.report import failure, log_report
 from mgpu.snapshot import Log
 
 
@@ -332,7 +332,7 @@ def test_a_healthy_log_has_no_cause_and_its_end_is_recognized(name: str, tmp_pat
     sample = HEALTHY[name]
     log = read_text(sample.text, tmp_path)
     assert cause(log) == (None, "")
-    assert failure.ending_entry(log, ())["state"] == sample.state
+    assert log_report.ending_entry(log, ())["state"] == sample.state
 
 
 @pytest.mark.parametrize("name", AFTER)

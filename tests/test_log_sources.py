@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mgpu.readers.log import read
-from mgpu.readers.sources.origins import with_sources
+from mgpu.readers.sources.value_origins import with_sources
 from mgpu.snapshot import Log
 from tests.conftest import Run, environment
 
@@ -201,7 +201,8 @@ def source(found: dict[str, object]) -> list[str]:
         ("attribute", "The class has scales (parts.py:9 in __init__).",
          ["parts.py:9 in __init__: self.scales = scales", "parts.py:6: def __init__(self, width, scales=None):"]),
         ("never_set", "parts.py:12 is the line that sets it. It ran later, for another object, or in a branch that",
-         ["parts.py:12 in load: self.loaded = True", "parts.py:6: def __init__(self, width, scales=None):"]),
+         ["train.py:60 in never_set: Net(3).loaded", "parts.py:12 in load: self.loaded = True",
+          "parts.py:6: def __init__(self, width, scales=None):"]),
         ("refused", "",
          ["parts.py:22 in build: raise ValueError(kind)", 'parts.py:21 in build: if kind not in ("net", "tok"):',
           'train.py:68 in refused: build(args, kind="other")']),
@@ -300,3 +301,66 @@ def test_where_the_memory_ended_or_a_signal_came_no_value_is_looked_up(name: str
     path = project / "other.log"
     path.write_text(log)
     assert all(not one.defined for one in with_sources(read.read_logs([path]), [project]).raised)
+
+
+TIMEOUT = """\
+[rank0]:[E1130 10:02:03.123456789 ProcessGroupNCCL.cpp:685] [Rank 0] Watchdog caught collective operation timeout: \
+WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600012 milliseconds.
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+======================================================
+{script} FAILED
+------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-30_10:02:05
+  host      : node1
+  rank      : 0 (local_rank: 0)
+  exitcode  : -6 (pid: 4720)
+  error_file: <N/A>
+  traceback : Signal 6 (SIGABRT) received by PID 4720
+======================================================
+"""
+HANGS = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def main():
+    dist.init_process_group("nccl")
+    net = DDP(torch.nn.Linear(4, 2))
+    net(torch.ones(2, 4)).sum().backward()
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(1))
+
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [(HANGS, ["script_collective_on_one_rank"]), (HANGS.replace("get_rank() == 0", "is_nccl"), [])]
+)
+def test_after_a_timeout_the_script_is_examined(mgpu: Run, text: str, found: list[str], tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "train.py").write_text(text)
+    (tmp_path / "run.log").write_text(TIMEOUT.format(script="scripts/train.py"))
+    document = json.loads(mgpu("doctor", "--log", "run.log", "--json").stdout)
+    assert document["probable_cause"]["id"] == "log_collective_timed_out"
+    assert [one["id"] for one in document["foreseen"]] == found
+    shown = mgpu("doctor", "--log", "run.log").stdout
+    assert ("In the script  scripts/train.py: line 11: all_reduce() is called only on" in shown) is bool(found), shown
+
+
+def test_a_script_that_is_not_there_is_not_examined(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(TIMEOUT.format(script="scripts/train.py"))
+    assert json.loads(mgpu("doctor", "--log", "run.log", "--json").stdout)["foreseen"] == []
+
+
+def test_an_exception_of_the_script_is_not_blamed_on_what_hangs(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HANGS)
+    log = (
+        'Traceback (most recent call last):\n  File "train.py", line 14, in <module>\n    main()\nValueError: no data\n'
+    )
+    (tmp_path / "run.log").write_text(log)
+    assert json.loads(mgpu("doctor", "--log", "run.log", "--json").stdout)["foreseen"] == []

@@ -9,7 +9,7 @@ import pytest
 
 from mgpu.engine import judge, root_cause, selections
 from mgpu.readers.log import read
-from mgpu.report import failure
+from mgpu.report import log_report
 from mgpu.report.screen import Screen
 from mgpu.snapshot import Log, Snapshot
 from tests.test_log_callers import frames
@@ -94,7 +94,7 @@ def shown(text: str, tmp_path: Path) -> str:
     """The report about a log, as text."""
     log = read_text(text, tmp_path)
     outcomes = judge(Snapshot(log=log), selections.ENDED)
-    report = failure.report_of_logs(Snapshot(log=log), outcomes, Screen(160, False, False, io.StringIO()))
+    report = log_report.report_of_logs(Snapshot(log=log), outcomes, Screen(160, False, False, io.StringIO()))
     return "\n".join("".join(part for part, _ in line) for line in report)
 
 

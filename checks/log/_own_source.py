@@ -33,18 +33,21 @@ def with_source(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     one = _exception_of(problem, log) if log is not None else None
     if one is None or not one.defined:
         return problem
-    quoted = not one.own_code or one.own_code in problem.cause
-    failed = "" if quoted else f"{one.place}: {one.own_code}"
-    shown = "\n".join(filter(None, [failed, *map(_line, _worth_showing(one.defined))]))
-    option, unset = _default_path(one), _of_kind(one.defined, "set_elsewhere")
-    if unset is not None:
-        return replace(_not_set(problem, one, unset), evidence={**problem.evidence, "source": shown})
-    says = _says(one)
+    meant = _meaning(problem, one)
+    quoted = not one.own_code or one.own_code in meant.cause
+    lines = ["" if quoted else f"{one.place}: {one.own_code}", *map(_line, _worth_showing(one.defined))]
+    return replace(meant, evidence={**problem.evidence, "source": "\n".join(filter(None, lines))})
+
+
+def _meaning(problem: Problem, one: UncaughtException) -> Problem:
+    """Return the problem with the sentence that follows from the source, and the fix if there is a better one."""
+    if unset := _of_kind(one.defined, "set_elsewhere"):
+        return _not_set(problem, one, unset)
+    says, option = _says(one), _default_path(one)
     return replace(
         problem,
         cause=f"{says} {problem.cause}" if says else problem.cause,
         fix=(_pass_path(option), *problem.fixes) if option else problem.fix,
-        evidence={**problem.evidence, "source": shown},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, TypedDict
 
 from mgpu.fleet.fleet_json import FleetEntry
-from mgpu.report.json_types import EndingEntry, Envelope, Id, Scalar, Triage
+from mgpu.report.json_types import CheckEntry, EndingEntry, Envelope, Id, Scalar, Triage
 from mgpu.snapshot import changes
 
 
@@ -40,6 +40,7 @@ class _OfOptions(_Doctor, total=False):
     demo: Annotated[str, "with --demo: its name; the machine is not this one"]
     fleet: Annotated[FleetEntry, "with --compare-nodes"]
     ending: Annotated[EndingEntry, "with --log"]
+    foreseen: Annotated[list[CheckEntry], "with --log: findings in the script's source that may be why the run failed"]
 
 
 class DoctorDocument(_OfOptions, Triage, total=False):

@@ -1,10 +1,12 @@
-"""Which program does a log show? The commands of fixes start its script."""
+"""Which program does a log show? The commands of fixes start its script, whose source may show why the run failed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from mgpu.command_line import shell
+from mgpu.engine import foreseen, root_cause
 from mgpu.engine.outcome import Outcome, with_commands
 from mgpu.message_names import name_script
 from mgpu.snapshot import Log
@@ -16,3 +18,21 @@ def named(outcomes: Iterable[Outcome], log: Log) -> tuple[Outcome, ...]:
     if not target:
         return tuple(outcomes)
     return tuple(with_commands(outcome, lambda command: name_script(command, target)) for outcome in outcomes)
+
+
+def findings_in_source(outcomes: Sequence[Outcome], log: Log) -> list[Outcome]:
+    """Return the findings in the source of the log's script, if it is there, that may be why the run failed."""
+    from mgpu.readers.training_script import read
+    from mgpu.snapshot import Snapshot
+
+    chosen = root_cause.choose(outcomes, log, None)
+    failed = chosen.first is not None or log.failed is not None
+    if log.source is None or log.finished is not None or not failed:
+        return []
+    script = read.read(Path(log.source))
+    if script.error:
+        return []
+    found = foreseen.script_findings(Snapshot(script=script))
+    code = next((rank.exit_code for rank in log.fallen if rank.exit_code), 1)
+    kind = chosen.first.kind if chosen.first else None
+    return foreseen.foreseen(found, kind, code, stopped=False)

@@ -103,12 +103,13 @@ def json_document(request: Request, found: Examined) -> DoctorDocument:
         content["fleet"] = fleet_report.document(found.snapshot.fleet, found.outcomes)
     if request.log:
         from mgpu.engine import root_cause
-        from mgpu.report import failure
+        from mgpu.report import failure, log_report
 
         log = found.snapshot.log
         triage: Any = failure.triage_document(root_cause.choose(found.outcomes, log, None), log, None)
         content.update(triage)
-        content["ending"] = failure.ending_entry(log, found.outcomes)
+        content["ending"] = log_report.ending_entry(log, found.outcomes)
+        content["foreseen"] = list(map(document.check_json, found.foreseen))
     elif found.snapshot.timeline is not None:
         from mgpu.doctor import case_report
 
@@ -164,9 +165,10 @@ def show(screen: Screen, request: Request, found: Examined) -> None:
         screen.show(case_report.lines(found, screen))
         outcomes, verdict = case_report.of_machine(found)
     if request.log:
-        from mgpu.report import failure
+        from mgpu.report import log_report
 
-        screen.show(failure.report_of_logs(snapshot, outcomes, screen, verbose=request.verbose))
+        in_script = list(map(document.check_json, found.foreseen))
+        screen.show(log_report.report_of_logs(snapshot, outcomes, screen, in_script=in_script, verbose=request.verbose))
         outcomes = tuple(outcome for outcome in outcomes if outcome.check.area != "log")
     if request.of_files:
         for of_file in _of_files(request, snapshot, outcomes, screen, command):

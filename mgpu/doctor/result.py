@@ -26,3 +26,4 @@ class Examined:
     changes: tuple[Change, ...] | None = None  # None: without --compare
     since: str = ""
     repairs: tuple[Result, ...] = ()
+    foreseen: tuple[engine.Outcome, ...] = ()  # of a failed log: findings in its script that may be why

@@ -153,7 +153,7 @@ def _of_files(request: Request) -> Snapshot:
         snapshot = replace(snapshot, fleet=_fleet_of_hosts(request))
     if request.log:
         from mgpu.readers.log import read
-        from mgpu.readers.sources.origins import with_sources
+        from mgpu.readers.sources.value_origins import with_sources
 
         paths = [Path(name) for name in request.log]
         of_run = run_log.parts(paths[0]) if len(paths) == 1 and paths[0].is_dir() else []  # a run's folder
@@ -285,14 +285,17 @@ def _judge(
         which = "they need --deep, --config or another input" if checks else "--skip excludes all of them"
         raise MgpuError(f"none of the selected checks can run: {which}", errors.USAGE)
     outcomes = waiving.waive(engine.judge(shown, selections.DOCTOR, checks), shown.local_rules)
+    in_script: list[engine.Outcome] = []
     if shown.log is not None:
         from mgpu.doctor import program_of_log
 
         outcomes = program_of_log.named(outcomes, shown.log)
+        in_script = program_of_log.findings_in_source(outcomes, shown.log)
     verdict = verdicts.of_machine(outcomes, shown)
     code = verdicts.doctor_code(request.exit_style, verdict, outcomes, strict=request.strict)
     changes, since = _changes(before, shown)
-    return Examined(machine, shown, outcomes, verdict, code, time.monotonic() - began, changes, since)
+    took = time.monotonic() - began
+    return Examined(machine, shown, outcomes, verdict, code, took, changes, since, foreseen=tuple(in_script))
 
 
 def _changes(before: Snapshot | None, now: Snapshot) -> tuple[tuple[Change, ...] | None, str]:

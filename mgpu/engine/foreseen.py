@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from mgpu import engine
 from mgpu.check import Kind, Tag
+from mgpu.engine import selections
 from mgpu.engine.outcome import Outcome
+from mgpu.snapshot import Snapshot
 
 # The findings that lead to this kind of failure. A run that was stopped may have hung.
 _HANG: Tag = "leads_to_hang"
@@ -27,3 +30,16 @@ def foreseen(findings: Sequence[Outcome], kind: Kind | None, code: int, *, stopp
     if stopped:
         wanted.add(_HANG)
     return [finding for finding in findings if wanted & set(finding.check.tags)]
+
+
+def script_findings(snapshot: Snapshot) -> list[Outcome]:
+    """Return the findings in the script's source, in line order. They stop nothing."""
+    if snapshot.script is None:
+        return []
+    found = [o for o in engine.judge(snapshot, selections.SCRIPT) if o.status in ("fail", "warn")]
+
+    def line(outcome: Outcome) -> int:
+        place = outcome.problem.place if outcome.problem else None
+        return (place.line or 0) if place else 0
+
+    return sorted(found, key=lambda o: (bool(o.because_of), line(o)))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mgpu import engine, errors
-from mgpu.engine import before_start
+from mgpu.engine import before_start, foreseen
 from mgpu.errors import MgpuError
 from mgpu.launch import gate, preflight, result_document, start_errors, start_run, summary
 from mgpu.launch.request import Request
@@ -164,7 +164,7 @@ def _details(
     stopping: Sequence[engine.Outcome],
 ) -> summary.Details:
     own = line.program is PYTHON and bool(starts_its_own_ranks(snapshot.script))
-    found = preflight.script_findings(snapshot)
+    found = foreseen.script_findings(snapshot)
     found = [one for one in found if not (own and "starts_ranks" in one.check.tags)]
     settings = line.settings
     if settings and settings.batch:

@@ -82,16 +82,3 @@ def warnings(snapshot: Snapshot, stopping: Sequence[engine.Outcome] = ()) -> lis
     """Return the ids of problems that make a failure likely but do not stop the run."""
     ids = dict.fromkeys(o.check.id for o in stopping)
     return list(ids | dict.fromkeys(before_start.warning_ids(snapshot)))
-
-
-def script_findings(snapshot: Snapshot) -> list[engine.Outcome]:
-    """Return the findings in the script's source, in line order. They stop nothing."""
-    if snapshot.script is None:
-        return []
-    found = [o for o in engine.judge(snapshot, selections.SCRIPT) if o.status in ("fail", "warn")]
-
-    def line(outcome: engine.Outcome) -> int:
-        place = outcome.problem.place if outcome.problem else None
-        return (place.line or 0) if place else 0
-
-    return sorted(found, key=lambda o: (bool(o.because_of), line(o)))

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 STORED = "result.json"
 PROGRAM_ENDS = "end of your program"
-_FORESEEN_SHOWN = 2
 _RUNNING_SHOWN = 5
 _LARGEST = 4 << 20  # bytes; a result of 1,000 ranks takes less than 1 MiB
 
@@ -112,7 +111,7 @@ def lines(document: RunDocument, screen: Screen) -> list[Line]:
     if _is_interruption(document):
         return [
             [("Interrupted", "warn"), (f" after {took} (exit {document['exit_code']}).", "")],
-            *_script_rows(document, screen),
+            *failure.source_rows(document.get("foreseen", []), "Before the run", screen),
             *remarks.lines(document.get("remarks", []), screen, well=False),
             *_leftover_line(document, screen),
         ]
@@ -127,7 +126,7 @@ def lines(document: RunDocument, screen: Screen) -> list[Line]:
             report += failure.lines(document, screen, document.get("ranks") or ())
         elif first := document["first_failure"]:
             report += failure.row(screen, "First to fail", failure.rank_text(first))
-        report += _script_rows(document, screen)
+        report += failure.source_rows(document.get("foreseen", []), "Before the run", screen)
         if document.get("log_trouble"):
             report += failure.row(screen, "Log", f"could not be read: {document['log_trouble']}")
         report += failure.row(screen, "Log", f"{document['logs']}/run.log")
@@ -246,21 +245,12 @@ def _foreseen(snapshot: Snapshot | None, triage: Triage, run: Run) -> list[Check
     if not run.exit_code or snapshot is None:
         return []
     from mgpu.engine import foreseen
-    from mgpu.launch import preflight
 
     cause = triage["probable_cause"]
     stopped = bool(run.signalled or run.timed_out)
     kind = cause["kind"] if cause else None
-    found = foreseen.foreseen(preflight.script_findings(snapshot), kind, run.exit_code, stopped=stopped)
+    found = foreseen.foreseen(foreseen.script_findings(snapshot), kind, run.exit_code, stopped=stopped)
     return list(map(check_json, found))
-
-
-def _script_rows(document: RunDocument, screen: Screen) -> list[Line]:
-    rows: list[Line] = []
-    for number, one in enumerate(document.get("foreseen", [])[:_FORESEEN_SHOWN]):
-        rows += failure.row(screen, "" if number else "Before the run", f"{one['file']}: {one['title']}  [{one['id']}]")
-        rows += failure.row(screen, "", one["fix"][0]["text"]) if one["fix"] else []
-    return rows
 
 
 def make_triage(chosen: root_cause.Verdict, log: Log | None, run: Run, *, wanted: bool) -> Triage:
@@ -272,7 +262,7 @@ def make_triage(chosen: root_cause.Verdict, log: Log | None, run: Run, *, wanted
 def read_logs(paths: Sequence[Path]) -> tuple[Log | None, str | None]:
     """Read the logs of a run; return the facts, or the reason why they cannot be read."""
     from mgpu.readers.log import read
-    from mgpu.readers.sources.origins import with_sources
+    from mgpu.readers.sources.value_origins import with_sources
 
     if not paths:
         return None, None

@@ -11,7 +11,7 @@ from pathlib import Path
 from mgpu import engine, errors
 from mgpu.command_line import from_words
 from mgpu.config import facts
-from mgpu.engine import before_start
+from mgpu.engine import before_start, foreseen
 from mgpu.errors import MgpuError
 from mgpu.launch import free_gpus, gate, preflight, result_document, start_errors, start_run, summary
 from mgpu.launch.request import Request
@@ -86,7 +86,7 @@ def _details(
     lone: bool,
 ) -> summary.Details:
     """Return what the summary shows. What the choice of the launcher has settled in the script is no finding."""
-    found = preflight.script_findings(few.snapshot)
+    found = foreseen.script_findings(few.snapshot)
     found = [finding for finding in found if not (choice.own_ranks and "starts_ranks" in finding.check.tags)]
     warnings = preflight.warnings(few.snapshot, stopping)
     recorder = request.recorder and not request.exec_

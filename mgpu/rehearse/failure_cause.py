@@ -7,7 +7,7 @@ from pathlib import Path
 from mgpu.engine import root_cause
 from mgpu.errors import MgpuError
 from mgpu.readers.log import read
-from mgpu.readers.sources.origins import with_sources
+from mgpu.readers.sources.value_origins import with_sources
 from mgpu.snapshot import EndedRank, Rehearsal, Run, ScriptCause
 
 

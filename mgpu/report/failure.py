@@ -5,29 +5,33 @@ First as data, for JSON and the run's folder, then as the lines of a box on the 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mgpu.errors import clip
 from mgpu.report import findings
-from mgpu.report.screen import Line, Screen, Style, columned, labelled
+from mgpu.report.screen import Line, Screen, Style, columned
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import SIGNAL_NAMES
-from mgpu.text import counted, listed, plural
+from mgpu.text import listed, plural
 
 if TYPE_CHECKING:
-    from mgpu.engine import Outcome
     from mgpu.engine.root_cause import Cause, Verdict
-    from mgpu.report.json_types import CauseEntry, EndedRankEntry, EndingEntry, FailedRankEntry, LogEntry, Triage
-    from mgpu.snapshot import EndedRank, FailedRank, Log, Run, Snapshot, UncaughtException
+    from mgpu.report.json_types import (
+        CauseEntry,
+        CheckEntry,
+        EndedRankEntry,
+        FailedRankEntry,
+        LogEntry,
+        Triage,
+    )
+    from mgpu.snapshot import EndedRank, FailedRank, Log, Run, UncaughtException
 
 _LABEL = 15
 _SECONDARY = 8  # causes to keep; the log of a thousand ranks may have every one
-_EVIDENCE_LINES = 3
+EVIDENCE_LINES = 3
 _SOURCE_LINES = 2  # of one line of the source
-_SURVIVED_SHOWN, _SURVIVED_CHARS = 3, 200  # errors that the run survived, characters of the line of one
-_OTHERS_SHOWN = 3
+OTHERS_SHOWN = 3
+_FORESEEN_SHOWN = 2
 _NO_EXCEPTIONS = frozenset({"ChildFailedError", "SignalException"})
 
 
@@ -149,8 +153,16 @@ def _raised_by(rank: int, cause: Cause | None, log: Log | None, code: int | None
     return exactly[-1] if exactly else None
 
 
-def lines(document: Triage, screen: Screen, ranks: Sequence[EndedRankEntry] = ()) -> list[Line]:
-    """The rows of the box below its headline: from First to fail to Others."""
+def lines(
+    document: Triage,
+    screen: Screen,
+    ranks: Sequence[EndedRankEntry] = (),
+    in_script: Sequence[CheckEntry] = (),
+) -> list[Line]:
+    """The rows of the box below its headline: from First to fail to Others.
+
+    `in_script`: findings in the script's source that may be why the run failed.
+    """
     box: list[Line] = []
     if first := document.get("first_failure"):
         box += row(screen, "First to fail", rank_text(first))
@@ -160,7 +172,7 @@ def lines(document: Triage, screen: Screen, ranks: Sequence[EndedRankEntry] = ()
     else:
         box += row(screen, "Probable cause", f"{cause['title']}  [{cause['id']}]", "bold")
         box += row(screen, "", cause["cause"])
-        box += _evidence(cause, screen)
+        box += _evidence(cause, screen) + source_rows(in_script, "In the script", screen)
         for number, fix in enumerate(cause["fix"]):
             by = f"({findings.FIX_BY[fix['who']]}) " if fix["who"] != "you" else ""
             caveat = f" ({fix['caveat']})" if fix["caveat"] else ""
@@ -196,20 +208,30 @@ def rank_text(first: FailedRankEntry) -> str:
 def _evidence(cause: CauseEntry, screen: Screen) -> list[Line]:
     """The log line that shows the cause, with its file and line number."""
     if last := cause["evidence"].get("last_line"):
-        return row(screen, "Last output", str(last))[:_EVIDENCE_LINES]
+        return row(screen, "Last output", str(last))[:EVIDENCE_LINES]
     line = cause["evidence"].get("line")
     if not isinstance(line, str):
         return []
-    place = f"{_name(cause['file'])}:{cause['line']}: " if cause["file"] and cause["line"] else ""
-    shown = row(screen, "Evidence", f"{place}{' '.join(line.split())}")[:_EVIDENCE_LINES]
+    place = f"{name_of(cause['file'])}:{cause['line']}: " if cause["file"] and cause["line"] else ""
+    shown = row(screen, "Evidence", f"{place}{' '.join(line.split())}")[:EVIDENCE_LINES]
     if error := cause["evidence"].get("nccl_error"):
-        shown += row(screen, "NCCL's error", str(error))[:_EVIDENCE_LINES]
+        shown += row(screen, "NCCL's error", str(error))[:EVIDENCE_LINES]
     for at, code in enumerate(str(cause["evidence"].get("source") or "").splitlines()):
         shown += row(screen, "Source" if not at else "", code)[:_SOURCE_LINES]
     return shown
 
 
-def _name(path: str) -> str:
+def source_rows(found: Sequence[CheckEntry], label: str, screen: Screen) -> list[Line]:
+    """Return the rows for findings in the script's source that may be why the run failed."""
+    rows: list[Line] = []
+    for number, one in enumerate(found[:_FORESEEN_SHOWN]):
+        rows += row(screen, "" if number else label, f"{one['file']}: {one['title']}  [{one['id']}]")
+        rows += row(screen, "", one["fix"][0]["text"]) if one["fix"] else []
+    return rows
+
+
+def name_of(path: str) -> str:
+    """Return the last part of a path."""
     return path.rpartition("/")[2] or path
 
 
@@ -255,129 +277,14 @@ def _others(document: Triage, ended: Sequence[EndedRankEntry]) -> list[str]:
     secondary = [
         one for one in document.get("secondary") or () if one["role"] not in ("wrapper", "noise") and one not in done
     ]
-    texts += [f"{one['title']}  [{one['id']}]" for one in secondary[:_OTHERS_SHOWN]]
-    if len(secondary) > _OTHERS_SHOWN:
-        texts.append(f"and {len(secondary) - _OTHERS_SHOWN} more")
+    texts += [f"{one['title']}  [{one['id']}]" for one in secondary[:OTHERS_SHOWN]]
+    if len(secondary) > OTHERS_SHOWN:
+        texts.append(f"and {len(secondary) - OTHERS_SHOWN} more")
     return texts
 
 
 def _exit_text(rank: EndedRankEntry) -> str:
     return f"killed by {rank['signal']}" if rank["signal"] else f"exit code {rank['exit']}"
-
-
-def report_of_logs(
-    snapshot: Snapshot, outcomes: Sequence[Outcome], screen: Screen, *, verbose: bool = False
-) -> list[Line]:
-    """The report of `mgpu doctor --log`: the first failure, and with `verbose` all other findings."""
-    from mgpu.engine import root_cause
-
-    log = snapshot.log
-    assert log is not None
-    chosen = root_cause.choose(outcomes, log, None)
-    document = triage_document(chosen, log, None)
-    number = len(log.files)
-    where = log.files[0] if number == 1 else f"{number} logs"
-    rank_count = f", {len(log.ranks)} ranks" if len(log.ranks) > 1 else ""
-    head = f"mgpu doctor on {where}: {log.lines:,} {plural(log.lines, 'line')}{rank_count}"
-    report: list[Line] = [*screen.paragraph(head, style="bold"), *_last_run(log, screen)]
-    signatures = sum(outcome.check.area == "log" for outcome in outcomes)
-    if chosen.first is None:
-        return [*report, [], *_without_cause(log, signatures, screen)]
-    if "exit_only" in chosen.first.outcome.check.tags:
-        report += [[], [("The run failed. The log does not show why.", "bold")]]
-    report += [[], *lines(document, screen)]
-    for outcome in [cause.outcome for cause in chosen.others] if verbose else ():
-        problem = outcome.problem
-        assert problem is not None
-        report += [[], [(screen.rule(f"also found: {outcome.check.id}"), "")]]
-        report += [
-            *labelled("What", problem.title, screen),
-            *findings.details(problem, screen, verbose=True),
-        ]
-    more = len(chosen.others) - (0 if verbose else min(len(chosen.others), _OTHERS_SHOWN))
-    if more and not verbose:
-        report += [[], *screen.paragraph(f"{more} more: add -v")]
-    return [*report, [], [(f"Explain:  mgpu doctor --explain {chosen.first.id}", "")]]
-
-
-def _last_run(log: Log, screen: Screen) -> list[Line]:
-    """Return which of several runs in one file the report is about."""
-    if not (last := log.last_run):
-        return []
-    where = f"The log has {counted(last.earlier, 'earlier run')} before line {last.line:,}."
-    about = "This report is about the last run, from that line on."
-    if not last.certain:
-        where = f"The output goes on long after the exception before line {last.line:,}."
-        about = "Another run began there, or the program caught it. This report is about what follows."
-    lines = screen.paragraph(f"{where} {about}")
-    name = log.files[0]
-    if name == "-" or name.startswith("/dev/"):  # it can be read only once
-        return lines
-    path = shlex.quote(f"./{name}" if name.startswith("-") else name)
-    part = f"head -n {last.line - 1}"
-    before = f"zcat {path} | {part}" if name.endswith(".gz") else f"{part} {path}"
-    label = "The run before it" if last.certain else "Before it"
-    return [*lines, [(f"{label}:  {before} | mgpu doctor --log -", "")]]
-
-
-def ending_entry(log: Log | None, outcomes: Sequence[Outcome]) -> EndingEntry:
-    """Return how a log ends, for the JSON."""
-    assert log is not None
-    if log.finished is not None:
-        return {"state": "succeeded", "line": log.finished}
-    failed = log.failed is not None or any(one.check.area == "log" and one.status == "fail" for one in outcomes)
-    return {"state": "failed" if failed else "unknown", "line": log.failed}
-
-
-def _without_cause(log: Log, signatures: int, screen: Screen) -> list[Line]:
-    """Return what a log without a cause shows: a good end, a failure that it does not explain, or neither."""
-    survived = sum(one.survived for one in log.seen)
-    nothing = f"no known error: {_harmless(log)}, none of {signatures} signatures matched"
-    if survived:
-        nothing = f"the run went on after {counted(survived, 'known error')}; {_harmless(log)}"
-    if not log.size_bytes:
-        head, text = "Could not determine how the run ended", "the log is empty"
-    elif log.finished is not None:
-        head, text = "The run succeeded", nothing
-    elif log.failed is not None:
-        head, text = "The run failed, but its cause could not be determined", nothing
-    else:
-        head = "Could not determine how the run ended"
-        text = f"{nothing}, and no line shows success. It is still running, or the log is cut off or incomplete"
-    lines: list[Line] = [[(f"{head}.", "bold")], *screen.paragraph(f"{text[:1].upper()}{text[1:]}".rstrip(". ") + ".")]
-    if shown := log.finished or log.failed:
-        lines += row(screen, "Evidence", shown)[:_EVIDENCE_LINES]
-    elif step := log.reached:
-        text = f"{_name(step.file)}:{step.line}: {' '.join(step.text.split())}"
-        lines += row(screen, "Last step", clip(text, _SURVIVED_CHARS))
-    for place, text, times in _survived(log)[:_SURVIVED_SHOWN]:
-        often = f" ({times} times)" if times > 1 else ""
-        line = clip(f"{place}: {' '.join(text.split())}", _SURVIVED_CHARS)
-        lines += row(screen, "Went on after", f"{line}{often}")
-    return lines
-
-
-def _survived(log: Log) -> list[tuple[str, str, int]]:
-    """Return the errors after which the log goes on: where, what, and how often.
-
-    In the log of several programs, one of them can have failed.
-    """
-    known = [one for one in log.seen if one.survived]
-    lines = {(one.file, one.line) for one in known}
-    other = [one for one in log.raised if not (one.of_launcher or one.quoted or (one.file, one.line) in lines)]
-    found = [(one.file, one.line, one.text, one.times) for one in known]
-    for error in other:
-        said = f"{error.type}: {error.message}" if error.message else error.type
-        at = f" ({error.place})" if error.place else ""
-        found.append((error.file, error.line, f"{said}{at}", error.times))
-    return [(f"{_name(file)}:{line}", text, times) for file, line, text, times in found]
-
-
-def _harmless(log: Log) -> str:
-    number = sum(one.times for one in log.raised)
-    if not number:
-        return "no exception"
-    return f"{counted(number, 'exception')} that did not end the run or only report its end"
 
 
 def rank_entries(run: Run) -> list[EndedRankEntry]:

@@ -215,6 +215,8 @@ class Log:
     stacks: tuple[PrintedStack, ...] = ()
     cut: tuple[CutTraceback, ...] = ()
     last_run: LastRun | None = None  # all other facts are of this run; None: the file has only one
+    failed_script: Text | None = None  # the script that torchrun's table says has failed, as its command named it
+    source: Text | None = None  # the user's script, if it is beside the log or where the log has it
 
     @property
     def script(self) -> str:

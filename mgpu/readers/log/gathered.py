@@ -24,6 +24,7 @@ class Gathered:
     """The results so far, of all files."""
 
     seen: dict[str, SignatureMatch] = field(default_factory=dict)
+    script: str | None = None  # the first that a launcher's table says has failed
     raised: dict[tuple[str, str, str | None], UncaughtException] = field(default_factory=dict)
     stalled: dict[int | None, StalledCollective] = field(default_factory=dict)
     silences: list[tuple[str, float]] = field(default_factory=list)  # of watchdogs: when reported, and its seconds
@@ -58,4 +59,5 @@ class Gathered:
             shows=tuple(self.shows.values()),
             stacks=tuple(self.stacks),
             silent_after_s=stalls.silent_after(self.stalled.values(), self.silences),
+            failed_script=self.script,
         )

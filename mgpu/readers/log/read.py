@@ -381,6 +381,7 @@ class _File:
         """Finish the file, after its last line."""
         self.tracebacks.end()
         self.stacks.end()
+        self.found.script = self.found.script or self.tables.script
         self.found.stacks += self.stacks.found
         self.found.cut += [one for one in self.tracebacks.cut if self.lines - one.line < _LAST_LINES]
         if self.rank is not None and not self._timed_out:

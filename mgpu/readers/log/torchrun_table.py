@@ -13,6 +13,7 @@ from mgpu.secrets_masking import masked
 from mgpu.snapshot import FailedRank
 
 _START = "Root Cause (first observed failure)"
+_SCRIPT = re.compile(r"(?P<script>\S+\.py) FAILED$")  # the title of the table
 _FIELD = re.compile(r"\s+(time|host|rank|exitcode|error_file|traceback)\s*:\s*(.*)$")
 _RANK = re.compile(r"(\d{1,9})\b(?: \(local_rank: (\d{1,9})\))?")
 _CODE = re.compile(r"(-?\d{1,9})\b(?: *\(pid: (\d{1,9})\))?")
@@ -61,6 +62,7 @@ class Tables:
     fallen: dict[int, FailedRank] = field(default_factory=dict)
     single: dict[int, FailedRank] = field(default_factory=dict)
     tasks: dict[int, FailedRank] = field(default_factory=dict)
+    script: str | None = None  # as torchrun's command named it
 
     @property
     def waiting(self) -> bool:
@@ -75,6 +77,8 @@ class Tables:
             self.open, self.root = {}, True
         elif text.startswith("Failures:"):
             self.open, self.root = {}, False
+        elif found := _SCRIPT.match(text):
+            self.script = self.script or found["script"]
         elif found := _SINGLE.search(text):
             code, local, pid = map(int, found.groups())
             self.single[local] = FailedRank(local, code, False, local, None, pid, line.at)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from mgpu.readers.sources.bindings import FUNCTIONS, Function
 from mgpu.readers.sources.expressions import last_name
-from mgpu.readers.sources.files import Module, Sources
+from mgpu.readers.sources.source_files import Module, Sources
 
 _BASES = 4  # classes from which one derives
 

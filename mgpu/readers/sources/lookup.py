@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from mgpu.readers.log.line import shown_text
-from mgpu.readers.sources import bindings, classes, expressions, message_subjects, options
+from mgpu.readers.sources import bindings, classes, expressions, message_subjects, option_definitions
 from mgpu.readers.sources.bindings import FUNCTIONS, Binding
-from mgpu.readers.sources.files import Module, Sources
-from mgpu.readers.sources.scopes import Scope, call_of, scope_at
+from mgpu.readers.sources.frame_scopes import Scope, call_of, scope_at
+from mgpu.readers.sources.source_files import Module, Sources
 from mgpu.snapshot import Definition, TracedCall, UncaughtException
 
 _MOST = 8  # definitions of one exception
@@ -66,7 +66,7 @@ class Lookup:
         root, _, rest = name.partition(".")
         if rest and root == scope.own_object:
             return self._follow_attribute(scope, rest)
-        if rest and options.holds_settings(root) and self._add_option(scope.module, name):
+        if rest and option_definitions.holds_settings(root) and self._add_option(scope.module, name):
             return []
         function = scope.function
         if rest and function and (found := bindings.of_attribute(function, root, rest)):
@@ -126,7 +126,7 @@ class Lookup:
         """Follow self.x: where the class, or one that it derives from, sets it."""
         assert scope.owner is not None
         attribute, _, setting = rest.partition(".")
-        if setting and options.holds_settings(attribute) and self._add_option(scope.module, f"self.{rest}"):
+        if setting and option_definitions.holds_settings(attribute) and self._add_option(scope.module, f"self.{rest}"):
             return []
         for module, owner in classes.with_bases(self.sources, scope.module, scope.owner):
             for method in classes.methods(owner):
@@ -168,7 +168,7 @@ class Lookup:
     def _add_option(self, module: Module, name: str) -> bool:
         """Add the option or field that a name reads: "args.data"; whether there is one."""
         near = list(dict.fromkeys([module, *self.modules]))
-        found = options.find(self._with_imported(near), name.rpartition(".")[2])
+        found = option_definitions.find(self._with_imported(near), name.rpartition(".")[2])
         if found is None:
             return False
         default = expressions.shown(found.default) if found.default is not None else None

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from mgpu.readers.sources import bindings, classes, options
+from mgpu.readers.sources import bindings, classes, option_definitions
 from mgpu.readers.sources.bindings import FUNCTIONS, Function
-from mgpu.readers.sources.files import Module, Sources
+from mgpu.readers.sources.source_files import Module, Sources
 from mgpu.snapshot import UncaughtException
 
 _CALL = re.compile(
@@ -73,11 +73,11 @@ def _functions(tree: ast.Module, name: str) -> list[Function]:
 def _similar_options(name: str, modules: Iterable[Module]) -> list[Subject]:
     """Return the option that has nearly the name of one that does not exist, and else where the options are."""
     for module in modules:
-        known = options.names(module)
+        known = option_definitions.names(module)
         if not known or name in known:
             continue
         for near in difflib.get_close_matches(name, known, n=1):
-            if found := options.find([module], near):
+            if found := option_definitions.find([module], near):
                 return [Subject(near, "similar_option", module, found.node, flag=found.flag, code=found.code)]
     return []
 

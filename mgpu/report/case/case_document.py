@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mgpu import engine, errors
 from mgpu.engine import Outcome, consequences, root_cause, selections
 from mgpu.engine import verdict as verdicts
-from mgpu.report import describe, document, failure, findings
+from mgpu.report import describe, document, failure, findings, log_report
 from mgpu.report.case import run_entries
 from mgpu.report.case.case_json import (
     CardEntry,
@@ -54,7 +54,7 @@ def of_outcomes(snapshot: Snapshot, outcomes: Sequence[Outcome], verdict: Verdic
         triage: Any = failure.triage_document(chosen, snapshot.log, _ended(snapshot))
         case.update(triage)
     if snapshot.log is not None and snapshot.run is None:
-        case["ending"] = failure.ending_entry(snapshot.log, outcomes)
+        case["ending"] = log_report.ending_entry(snapshot.log, outcomes)
     case["headline"] = _headline(snapshot, case, findings.verdict_text(others, verdict, snapshot, None))
     return case
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mgpu.readers.sources import bindings
 from mgpu.readers.sources.bindings import FUNCTIONS, Binding, Function
 from mgpu.readers.sources.expressions import evaluated, last_name
-from mgpu.readers.sources.files import Module, Sources
+from mgpu.readers.sources.source_files import Module, Sources
 from mgpu.snapshot import TracedCall
 
 

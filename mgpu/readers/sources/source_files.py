@@ -75,6 +75,10 @@ class Sources:
                 return module, found
         return None
 
+    def named(self, file: str) -> Module | None:
+        """Return a file that a launcher names, which shows no line of it."""
+        return next(filter(None, map(self.module, self._candidates(file))), None)
+
     def _candidates(self, file: str) -> Iterable[str]:
         """The places where a file can be: below the folders, by more and more of its last parts, then its own path."""
         if not file.endswith(".py"):

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu.readers.sources.files import Sources
+from mgpu.readers.sources.frame_scopes import scope_of
 from mgpu.readers.sources.lookup import Lookup
-from mgpu.readers.sources.scopes import scope_of
+from mgpu.readers.sources.source_files import Sources
+from mgpu.readers.training_script.local_modules import current_folder
 from mgpu.snapshot import Definition, Log, UncaughtException
 
 _EXCEPTIONS = 6  # of a log whose lines are looked up
@@ -22,14 +23,30 @@ def with_sources(log: Log, folders: Iterable[Path] = ()) -> Log:
 
     The files are searched in the project of the current folder and of the others given, and where the log has them.
     """
-    if not any(call.file for one in log.raised for call in one.calls):
+    if not log.raised and not log.failed_script:
         return log
     sources = Sources(folders)
     raised = list(log.raised)
     for at, one in enumerate(raised[:_EXCEPTIONS]):
         if not one.of_launcher and not _UNRELATED.search(f"{one.type}: {one.message}"):
             raised[at] = replace(one, defined=_defined(one, sources))
-    return replace(log, raised=tuple(raised))
+    return replace(log, raised=tuple(raised), source=_script(log, sources))
+
+
+def _script(log: Log, sources: Sources) -> str | None:
+    """Return the path of the script that the log's first traceback begins in, or else of the one that had failed."""
+    for one in log.raised:
+        first = next((at for at, call in enumerate(one.calls) if call.file), None)
+        if not one.of_launcher and first is not None and (scope := scope_of(one.calls[first], first, sources)):
+            return _relative(scope.module.path) if scope.function is None else None
+    found = sources.named(log.failed_script) if log.failed_script else None
+    return _relative(found.path) if found else None
+
+
+def _relative(path: str) -> str:
+    """Return a path as a person in the current folder would write it, if the file is below that."""
+    here = current_folder()
+    return path[len(here) + 1 :] if here and path.startswith(f"{here}/") else path
 
 
 def _defined(one: UncaughtException, sources: Sources) -> tuple[Definition, ...]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from mgpu.readers.sources.files import Module
+from mgpu.readers.sources.source_files import Module
 
 _HOLDS_SETTINGS = re.compile(r"(?i)(?:args|arguments|config|cfg|options|opts?|hparams|settings|params)$")
 _DEFINES_OPTION = frozenset({"add_argument", "add_arg", "option", "add_option"})
