@@ -1,4 +1,4 @@
-"""What does an exception's message name that the source can tell more of: a function, a class, an attribute, a key?"""
+"""What does an exception's message name that the source can say more about: a function, a class, an attribute, a key?"""
 
 from __future__ import annotations
 
