@@ -144,3 +144,23 @@ def test_the_sides_of_an_operator_that_python_underlines_have_their_sizes(tmp_pa
         assert "Here w[:, None] has 3, and x[:, :n] has 16." in words and ("With @" in words) == of_batch
     text = f'Traceback (most recent call last):\n  File "{SCRIPT}", line 7, in main\n    y = a + b + c\n{error}'
     assert "Here " not in explained(tmp_path, text)[2]
+
+
+def test_a_killed_program_had_just_printed_how_large_its_arrays_are(tmp_path: Path) -> None:
+    later = "still here\n" * 20
+    for kill in ("Killed\n", "train.sh: line 33: 13 Killed                  python main.py\n"):
+        _, title, words = explained(
+            tmp_path, f"test shape: (8, 96)\nall: (90000, 96, 512)\ny shape: (90000, 96, 512)\n{kill}"
+        )
+        assert "an array of more than 4 GiB" in title and "batch by batch" in words
+        assert "array" not in explained(tmp_path, f"y shape: (900, 96, 512)\n{kill}")[1]
+        assert "array" not in explained(tmp_path, f"y shape: (90000, 96, 512)\n{later}{kill}")[1]
+
+
+def test_a_bare_killed_has_the_work_before_it(tmp_path: Path) -> None:
+    steps = "".join(f"epoch 1 step {n}/900 loss: 0.4{n}\n" for n in range(10, 20))
+    assert "in the middle of training" in explained(tmp_path, f"{steps}Killed\n")[1]
+    assert (
+        "while the model was loaded" in explained(tmp_path, "Loading checkpoint shards:  50%|█    | 1/2\nKilled\n")[1]
+    )
+    assert explained(tmp_path, "hello\nKilled\n")[1].endswith("usually because host memory ran out")

@@ -41,8 +41,8 @@ def _lost_by_hook(log: Log, hook: Circumstance) -> Problem:
     after = " A bar had reached its end before it: what comes after that failed, such as saving." if done else ""
     blocks, rest = divmod(log.size_bytes, _BLOCK)
     full = (
-        f" The log has exactly {counted(blocks, 'block')} of 4 KiB, as a file whose disk or quota is full: that is probably why "
-        "the exception is missing, and can be the failure itself."
+        f" The log has exactly {counted(blocks, 'block')} of 4 KiB, as a file whose disk or quota is full: that is "
+        "probably why the exception is missing, and can be the failure itself."
         if blocks and not rest
         else ""
     )

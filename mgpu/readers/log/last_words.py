@@ -15,7 +15,8 @@ _WORDS = re.compile(r"^(?!.*(?:Setting OMP_NUM_THREADS|closing signal SIG)).*\w"
 # The first line that reports a process that a signal stopped, or memory that was refused.
 _KILLED = re.compile(
     r"SIGKILL|[Kk]illed process \d|oom[-_]kill|exitcode\s*:? ?-9\b|return code = -9\b|on signal 9\b|"
-    r"line \d+: +\d+ Killed |exit(?:ed with)? (?:code|status) 137\b|due to memory pressure|node running low on memory|"
+    r"line \d+: +\d+ Killed |^Killed$|exit(?:ed with)? (?:code|status) 137\b|"
+    r"due to memory pressure|node running low on memory|"
     r"OOMKilled|invoked oom-killer|[Oo]ut [Oo]f [Mm]emory: Kill|: Out Of Memory$|^MemoryError|_ArrayMemoryError|"
     r"DefaultCPUAllocator|std::bad_alloc|[Cc]annot allocate memory|Sending process \d+ closing signal|"
     r"Killing subprocess \d|signal: Killed|got signal: \d|Received \S+ death signal|"
