@@ -100,11 +100,14 @@ def _by_type(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
         )
     if kind in _OTHERS:
         what, why, fix = _OTHERS[kind]
-        return Meaning(f"item {at} of a list that torch joins into one tensor is {what}, not a tensor", why, (fix,))
+        return Meaning(
+            f"item {at} of a list that torch joins into one tensor is {what}, not a tensor", why, (fix, _LOOK)
+        )
     return None
 
 
 # fmt: off
+_LOOK = Fix("Look at what the list holds, before that line.", ("print([type(x) for x in items])",))
 # What another kind of item in a list of tensors is, why it is there, and what to do.
 _OF_ARRAY = (
     "an array of numpy", "The dataset or a transform returns arrays, and nothing converts them before this line.",
@@ -169,7 +172,7 @@ ROWS = (
         ("TypeError: expected Tensor as element 0 in argument 0, but got tuple",),
         "item {at} of a list that torch joins into one tensor is a {type}, not a tensor",
         "torch.stack, torch.cat and pad_sequence accept tensors only.",
-        Fix("Look at what the list holds, before that line.", ("print([type(x) for x in items])",)),
+        _LOOK,
         _FORMATS, explain=_by_type, summary="A list of tensors contains something else."),
 )
 # fmt: on
