@@ -82,10 +82,32 @@ def _not_encoded(expected: int) -> Meaning:
     )
 
 
+def _empty(shape: list[int], raised: UncaughtException | None) -> Meaning:
+    at = f" ({raised.place})" if raised and raised.place else ""
+    return Meaning(
+        f"the input of a convolution is empty: its shape is {shape}{at}",
+        "A dimension of size 0 means that there is nothing to compute: a sample or an image without objects, boxes, "
+        "instances or points, a filter or a mask that leaves none, or an empty batch. The other sizes then mean "
+        "little: view() and reshape() of nothing can give any.",
+        (
+            Fix(
+                "Find the samples that have none, and leave them out of the data or skip this part of the model.",
+                ("if boxes.shape[0] == 0: ...", "print(x.shape)"),
+            ),
+            Fix(
+                "Or keep the sizes of the other dimensions where the empty tensor is made.",
+                ("x = features.new_zeros((0, channels, length))",),
+            ),
+        ),
+    )
+
+
 def explain_channels(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain an input with another number of channels, unless it is a picture."""
     expected, got = int(groups["a"]), int(groups["b"])
     shape = [int(size) for size in groups["shape"].split(",")]
+    if 0 in shape:
+        return _empty(shape, raised)
     if len(shape) > 2 and shape[-1] == expected and shape[1] == got:
         return _single(shape, shape[1]) if expected == 1 else _layout(shape, expected)
     code = " ".join(filter(None, (raised.own_code, *raised.own_lines))) if raised else ""

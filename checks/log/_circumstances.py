@@ -149,8 +149,9 @@ def from_several_ranks(signature: str) -> Applies:
 
 
 def last_did(*kinds: str) -> Applies:
-    """The output showed this work last before a process was killed (`Log.last_work`)."""
-    return lambda log, raised: log.last_work in kinds
+    """The output showed this work last before a process was killed (`Log.last_work`). Training includes evaluations."""
+    wanted = (*kinds, "evaluated") if "train" in kinds else kinds
+    return lambda log, raised: log.last_work in wanted
 
 
 def before_wait(name: str) -> Applies:

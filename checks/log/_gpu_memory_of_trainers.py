@@ -46,6 +46,7 @@ _IN_LOOP = every(
                  r"torch/nn/parallel/(?:data_parallel|scatter_gather|replicate|parallel_apply)|"
                  r"torch/distributed/fsdp|torch/cuda/(?:__init__|random)\.py|"
                  r" in (?:cross_entropy|log_softmax|generate|_?load\w*|from_pretrained)$")))
+_OF_LOGITS = within(r" in (?:cross_entropy|log_softmax|generate)$")
 _LARGE = 1.0  # GiB in one allocation
 # Operations that make one tensor of several, or of all pairs of their elements.
 _JOINS = (r"\b(?:cat|concat|concatenate|[hvd]?stack|einsum|outer|kron|cdist|meshgrid|repeat|repeat_interleave|tile|"
@@ -134,6 +135,19 @@ OF_TRAINERS = (
               ("loader = DataLoader(dataset, batch_size=1, ...)", "torch.cuda.empty_cache()"))),
          trace("train.py in main", "train.py in validate", "net.py in forward", "torch/nn/modules/conv.py in forward"),
          _TORCH),
+    Case(every(only_torch, last_did("evaluated"), either(_BACKWARD, _FORWARD), never(_EVALUATING), never(_OF_LOGITS),
+               never(numbers(lambda read: read.tried is not None and read.tried >= GIANT))),
+         "a GPU's memory is full right after an evaluation: probably what the evaluation computed is still on the GPU",
+         "The steps before it fitted. Without torch.no_grad(), a forward pass keeps its activations as long as a "
+         "variable (a loss, logits) refers to its result: the last batch of the evaluation then stays on the GPU "
+         "during the next training step, as do lists of predictions.",
+         (Fix("Evaluate without a graph, keep only numbers and copies on the CPU, and delete the rest.",
+              ("with torch.no_grad(): ...", "losses.append(loss.item()); outputs.append(logits.cpu())",
+               "del logits, loss")),
+          Fix("If it does all that, this batch may be larger than those before: use a smaller one.")),
+         "".join(f"step {step}: train/loss 1.2{step}\n" for step in (980, 990, 1000)) + "step 1000: test/loss 1.3\n"
+         + trace("train.py in main", "net.py in forward", "torch/nn/modules/conv.py in forward"),
+         "https://docs.pytorch.org/docs/stable/notes/faq.html"),
     Case(every(_IN_LOOP, last_did("train"), either(_BACKWARD, _FORWARD)),
          "a GPU's memory is full in a later step: this batch needs more than the ones before, or memory grew",
          "Steps fitted before, so the model and the optimizer do. Larger images or longer inputs, more objects, "

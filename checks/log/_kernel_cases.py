@@ -239,6 +239,18 @@ INDEXES = (
                     ("assert input_ids.min() >= 0",))),
          "IndexError: index out of range in self\n",
          "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cpu/IndexKernel.cpp"),
+    Case(line_of("log_index_out_of_range", r"Target 1 is out of bounds"),
+         "the label 1 is out of range: the output that the loss gets has one class only",
+         "cross_entropy accepts labels from 0 to classes - 1, so one class leaves only the label 0. The last layer was "
+         "made with one output (num_labels=1, a head for a number or for binary cross-entropy), or the classes are not "
+         "in dimension 1 of the output.",
+         (Fix("Print the output's shape, and give the head one output per class.",
+              ("print(logits.shape, labels.unique())", "from_pretrained(..., num_labels=len(set(labels)))")),
+          Fix("If one output is meant, use the loss for it.",
+              ("nn.BCEWithLogitsLoss()(logits.squeeze(-1), labels.float())  # two classes",
+               "nn.MSELoss()(logits.squeeze(-1), labels.float())  # a number"))),
+         "IndexError: Target 1 is out of bounds.\n",
+         "https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html"),
     Case(either(within(LOSS), reported(r"t(?:arget)? >= 0 && \w+ < n_classes|Target -?\d+ is out of bounds")),
          "a label is out of range: larger than the number of classes or the vocabulary, or negative",
          "The loss accepts labels from 0 to classes - 1, and the value of ignore_index (-100). Labels that start at 1, "

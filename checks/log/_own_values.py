@@ -22,6 +22,8 @@ from ._cut_samples import cut_within_image
 from ._divisions import emptied_length, zero_divisor
 from ._followed_values import origin, subscript
 from ._functions_as_values import function_as_value
+from ._labels_of_losses import other_shape
+from ._lists_as_values import list_as_value
 from ._literal_unpacking import unpacked_literal
 from ._messages import first_of_empty, short_name
 from ._methods_of_datasets import no_method_of_dataset, split_as_sample
@@ -346,6 +348,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_by_framework,
     refused_by_tensorflow,
     no_gradients,
+    other_shape,
     refused_tensor,
     wrong_kind,
     refused_by_torch,
@@ -365,6 +368,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_array,
     missing_in_config,
     refused_input,
+    list_as_value,
     no_method_of_dataset,
     lacks,
     other_end_gone,

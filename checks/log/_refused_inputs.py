@@ -12,6 +12,7 @@ from mgpu.snapshot import UncaughtException
 from ._accepted_values import value_not_accepted
 from ._own_objects import Meaning
 from ._refusal import Refusal
+from ._refused_by_configs import OF_CONFIGS
 from ._refused_by_engines import OF_ENGINES
 from ._refused_by_frameworks import OF_FRAMEWORKS
 from ._refused_dataset_calls import OF_DATASETS
@@ -362,7 +363,7 @@ _OF_CALLS = (
                                                                "grep -nc '^ *$' HYPOTHESES")),)),
 )
 _ALL = (
-    *OF_FRAMEWORKS,  # before the entries for these messages in general
+    *OF_FRAMEWORKS, *OF_CONFIGS,  # before the entries for these messages in general
     *_OF_LAYERS, *_OF_TABLES, *_OF_PYTHON, *_OF_ARRAYS, *_OF_CALLS,
     *OF_TRAINING, *OF_LIGHTNING, *OF_MODELS, *OF_DATASETS, *OF_ENGINES,
 )

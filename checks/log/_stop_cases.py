@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case
 from mgpu.snapshot import Log, SignatureMatch, UncaughtException, seconds_between_lines
 
-from ._circumstances import every, last_did, never, shown, within
+from ._circumstances import called, either, every, last_did, never, shown, within
 
 _OF_LAUNCHER = re.compile(r"got signal: 15\b|Received (?:15|Signals\.SIGTERM) death signal|received SIGTERM")
 _WAITS = re.compile(r"\.(?:wait|join)\(|\bsleep\(")
@@ -95,6 +95,12 @@ _IN_FETCH = (
     '  File "/home/user/clips.py", line 7, in __getitem__\n    member = archive.getmember(name)\n'
     '  File "/usr/lib/python3.12/tarfile.py", line 235, in next\n    buf = self.fileobj.read(size)\n'
     "KeyboardInterrupt\n")
+# Calls and functions that download a file, and do nothing else.
+_FETCHES = r"\b(?:urlretrieve|hf_hub_download|snapshot_download|http_get|load_state_dict_from_url|" \
+           r"download_url\w*|download_file\w*|(?:gdown|wget|nltk)\.download)\("
+_FETCHING = r"^(?:torch/hub\.py in (?:download_url_to_file|_?load_state_dict_from_url)|gdown/|wget\.py|" \
+            r"nltk/downloader|huggingface_hub/(?:file_download|_snapshot_download)\.py|" \
+            r"torchvision/datasets/utils\.py in _?\w*download)"
 INTERRUPTED_ON_CPU = Case(
     every(shown("gpu_not_available"), never(_in_the_script)),
     "the run was interrupted (Ctrl-C); before that, it had reported that no GPU is available",
@@ -114,6 +120,18 @@ INTERRUPTED_WHILE_LOADING = Case(
      Fix("If it was interrupted because it was slow: make that line faster, or load in worker processes.",
          ("DataLoader(..., num_workers=4, persistent_workers=True)", "py-spy dump --pid PID"))),
     _IN_FETCH.format(file="_utils/fetch.py", function="fetch"), _INTERRUPT)
+INTERRUPTED_DOWNLOAD = Case(
+    every(_in_the_script, either(called(_FETCHES), within(_FETCHING))),
+    "the run was interrupted (Ctrl-C) while it downloaded a file",
+    f"{_STOPPED_BY_USER}. The download was slow, or the server no longer answered.",
+    (Fix("Download it once, before the run, and let the run find it: what an interrupted download left can be "
+         "incomplete.", ("ls -la CACHE_FOLDER", "curl -L -C - -o FILE URL  # continues an incomplete file")),
+     Fix("If it stood still, check whether this machine reaches the server, directly or through a proxy.",
+         ("curl -sSI URL | head -1", "env | grep -i proxy"))),
+    'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    data = load_jets()\n'
+    '  File "/x/site-packages/jets/utils.py", line 36, in get\n    urlretrieve(url, path)\n'
+    '  File "/usr/lib/python3.12/urllib/request.py", line 270, in urlretrieve\n    block = fp.read(bs)\n'
+    "KeyboardInterrupt\n", "https://docs.python.org/3/library/urllib.request.html#urllib.request.urlretrieve")
 INTERRUPTED_IN_SCRIPT = Case(
     _in_the_script,
     "the run was interrupted (Ctrl-C)",

@@ -10,6 +10,7 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
+from ._followed_values import operands, underlined
 from ._loss_sizes import prediction_and_target
 from ._predicted_sizes import smaller_prediction
 
@@ -26,6 +27,7 @@ _AT = re.compile(
 _ELSEWHERE = re.compile(r"torch/(?:distributed|optim|utils/checkpoint|nn/parallel|ao)/|(?i:normaliz)|\b(?:mean|std)\b")
 _EXPANDED = re.compile(r"expanded size of the tensor .{1,120}Tensor sizes: \[1, \d+\]")
 _MODEL = re.compile(r"^transformers/models/\S+ in forward$")
+_LONGEST = 90  # characters of two operands in a sentence
 _INNER = 3  # innermost frames, of which one names what the code does
 _LIMITS = frozenset({77, 256, 512, 514, 1024, 2048, 4096, 8192, 16384, 32768})  # usual maximum lengths of models
 
@@ -229,6 +231,7 @@ def _in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None
         shape, target = found["shape"], found["target"]
         title = f"a tensor of the shape {shape} cannot be expanded to, or written to, the shape {target}{at}"
     code = f' The line is "{raised.own_code or raised.code}".' if raised.own_code or raised.code else ""
+    code = f"{_sides(groups, raised)}{code}"
     return Meaning(
         title,
         "Sizes are compared from the last dimension to the first: each pair must be equal, or one of them 1. Usual "
@@ -248,6 +251,19 @@ def _in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None
         ),
         complete=True,
     )
+
+
+def _sides(groups: Mapping[str, str], raised: UncaughtException) -> str:
+    """Return which operand has which size, if Python underlines the operator that failed."""
+    if not (sides := operands(raised)) or raised.packages[-1:] != ("",) or len("".join(sides)) > _LONGEST:
+        return ""
+    left, right = sides
+    batch = (
+        " With @, all dimensions but the last two are of the batch: they must be equal, 1 or missing."
+        if underlined(raised)[1].strip() == "@"
+        else ""
+    )
+    return f" Here {left} has {groups['a']}, and {right} has {groups['b']}.{batch}"
 
 
 def _of_rows(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:

@@ -98,10 +98,36 @@ def _by_type(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
                 ),
             ),
         )
+    if kind in _OTHERS:
+        what, why, fix = _OTHERS[kind]
+        return Meaning(
+            f"item {at} of a list that torch joins into one tensor is {what}, not a tensor", why, (fix, _LOOK)
+        )
     return None
 
 
 # fmt: off
+_LOOK = Fix("Look at what the list holds, before that line.", ("print([type(x) for x in items])",))
+# What another kind of item in a list of tensors is, why it is there, and what to do.
+_OF_ARRAY = (
+    "an array of numpy", "The dataset or a transform returns arrays, and nothing converts them before this line.",
+    Fix("Convert them.", ("torch.stack([torch.from_numpy(x) for x in items])", "torch.from_numpy(np.stack(items))")))
+_OTHERS = {
+    "str": ("a text",
+            "The samples or results have a field of texts, such as a path, a name or an id, and the line joins every "
+            "field. The default collate function leaves texts as a list.",
+            Fix("Join only the fields that are tensors, and keep this one as a list.",
+                ("torch.stack(x) if torch.is_tensor(x[0]) else x",))),
+    "tuple": ("a tuple",
+              "A model or function that returns several values (output and state, loss and logits), or a dataset whose "
+              "samples are (input, label), put it there.",
+              Fix("Take the part that is meant.", ("torch.stack([x[0] for x in items])", "print(len(items[0]))"))),
+    "dict": ("a dict",
+             "The samples or results have named fields, or a model returned an output object.",
+             Fix("Join the field that is meant.",
+                 ("torch.stack([x['input'] for x in items])", "print(items[0].keys())"))),
+    "numpy": _OF_ARRAY, "ndarray": _OF_ARRAY,
+}
 ROWS = (
     Row("log_samples_without_input_ids", "root", "script",
         r"supply an encoding or a list of encodings to this method that includes \w+, but you provided "
@@ -146,7 +172,7 @@ ROWS = (
         ("TypeError: expected Tensor as element 0 in argument 0, but got tuple",),
         "item {at} of a list that torch joins into one tensor is a {type}, not a tensor",
         "torch.stack, torch.cat and pad_sequence accept tensors only.",
-        Fix("Look at what the list holds, before that line.", ("print([type(x) for x in items])",)),
+        _LOOK,
         _FORMATS, explain=_by_type, summary="A list of tensors contains something else."),
 )
 # fmt: on

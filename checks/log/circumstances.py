@@ -39,6 +39,9 @@ ROWS = (
          "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"),
     _row("local_processes", r"^Local process index: [1-9]", ("Local process index: 3",),
          "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"),
+    _row("exception_hook_failed",
+         r"^Error in sys\.excepthook:", ("Error in sys.excepthook:",),
+         "https://docs.python.org/3/library/sys.html#sys.excepthook"),
     _row("has_its_gpus",  # a trainer found the GPUs: the environment that it needs is there
          r"\bGPU available: True\b.{0,20}, used: True",
          ("GPU available: True (cuda), used: True",),

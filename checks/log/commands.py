@@ -15,6 +15,7 @@ from mgpu.snapshot import UncaughtException
 
 from ._circumstances import line_of
 from ._slurm_cases import SPOOLED
+from .host_memory import host_cases
 
 _BASH = "https://www.gnu.org/software/bash/manual/bash.html"
 _EXIT_STATUS = "https://www.gnu.org/software/bash/manual/html_node/Exit-Status.html"
@@ -273,7 +274,8 @@ ROWS = (
                                                      "mgpu doctor --only memory_small_for_ranks")),
          Fix("Use less host memory: fewer loader workers, no offload of the optimizer, or request more.",
              ("sbatch --mem=0 ...",))),
-        _EXIT_STATUS, exit_code=None),
+        _EXIT_STATUS, exit_code=None,
+        cases=host_cases("the shell reports that its program was killed (SIGKILL)", "Killed")),
 )
 # fmt: on
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
-from mgpu.snapshot import CutTraceback, Log
-from mgpu.text import listed
+from mgpu.snapshot import Circumstance, CutTraceback, Log
+from mgpu.text import counted, listed
 
+_BLOCK = 4096  # bytes of a file system
 _OPERAND = re.compile(r"\b(?:args|cfg|config|self|opts?|params)(?:\.\w+)+(?![\w(])")
 _ARITHMETIC = re.compile(r"[\w)\]] (?://?|\*|%|\+|-) [\w(]")
 _ADVANCES = re.compile(r"\bnext\((?P<of>[^()]+)\)")
@@ -34,6 +35,36 @@ def _possible(one: CutTraceback) -> str:
     return ""
 
 
+def _lost_by_hook(log: Log, hook: Circumstance) -> Problem:
+    """Return the problem of a program whose exception the log does not have: what reports exceptions failed."""
+    done = log.reached is not None and log.reached.at == log.reached.of
+    after = " A bar had reached its end before it: what comes after that failed, such as saving." if done else ""
+    blocks, rest = divmod(log.size_bytes, _BLOCK)
+    full = (
+        f" The log has exactly {counted(blocks, 'block')} of 4 KiB, as a file whose disk or quota is full: that is "
+        "probably why the exception is missing, and can be the failure itself."
+        if blocks and not rest
+        else ""
+    )
+    space = (Fix("See whether the disk or the quota is full.", ("df -h .", "quota -s")),) if full else ()
+    return Problem(
+        "the program failed, and so did the hook that reports exceptions: the program's own one is not in the log",
+        'Python printed "Error in sys.excepthook:". A package (a tracker, rich, apport) had installed the hook. After '
+        f"the hook's traceback, Python prints \"Original exception was:\" and the program's exception.{after}{full}",
+        (
+            *space,
+            Fix("Read the lines that follow in the complete log, or in the tracker's own files."),
+            Fix(
+                "To see it the next time, print it before the hook gets it.",
+                ("except BaseException: traceback.print_exc(); raise",),
+            ),
+        ),
+        {"line": hook.text},
+        (),
+        Place(hook.file, hook.line),
+    )
+
+
 @check(
     Severity.ERROR,
     source="https://docs.python.org/3/library/traceback.html",
@@ -44,14 +75,17 @@ def _possible(one: CutTraceback) -> str:
 def log_traceback_cut(log: Log) -> Answer:
     """The log ends within a traceback: it has the frames, but not the exception.
 
-    Why: The log was copied in part, or the process was stopped while it printed. The exception's type and message,
-    which say what is wrong, follow the last frame.
+    Why: The log was copied in part, the process was stopped while it printed, or what prints exceptions failed. The
+    exception's type and message, which say what is wrong, follow the last frame.
 
     Fix: Read the lines that follow in the complete log, or in the failed rank's own log.
     """
     explained = any(not seen.survived for seen in log.seen) or any(not one.caught for one in log.raised)
-    if not log.cut or explained or log.finished is not None:
+    hook = next((one for one in log.shows if one.name == "exception_hook_failed"), None)
+    if not (log.cut or hook) or explained or log.finished is not None:
         return Ok(f"no traceback without its exception in {log.lines:,} lines, or another error explains it")
+    if hook:
+        return _lost_by_hook(log, hook)
     one = log.cut[0]
     said = f'the program reported "{one.reported}", and the traceback below is cut' if one.reported else ""
     code = f' The line is "{one.code}".' if one.code else ""

@@ -13,6 +13,7 @@ from ._loader_cases import OF_WORKERS
 from ._stop_cases import (
     ENDED_WHILE_SAVING,
     ENDED_WITH_SESSION,
+    INTERRUPTED_DOWNLOAD,
     INTERRUPTED_IN_SCRIPT,
     INTERRUPTED_ON_CPU,
     INTERRUPTED_WHILE_LOADING,
@@ -196,7 +197,7 @@ ROWS = (
         "A user, or a program that sends SIGINT, stopped it. What the ranks print afterwards is a consequence.",
         Fix("Start it again, or resume from the last checkpoint.", ("mgpu launch train.py",)), _ELASTIC,
         effect_of="stop", because_of=("log_batch_job_cancelled",),  # LSF sends SIGINT first
-        cases=(INTERRUPTED_WHILE_LOADING, INTERRUPTED_IN_SCRIPT, INTERRUPTED_ON_CPU)),
+        cases=(INTERRUPTED_WHILE_LOADING, INTERRUPTED_DOWNLOAD, INTERRUPTED_IN_SCRIPT, INTERRUPTED_ON_CPU)),
     Row("log_asked_to_end", "secondary", "scheduler", r"got signal: 15\b|"
         r"Received (?:15|Signals\.SIGTERM) death signal|"
         r"Main process received SIGTERM, exiting|\*\*\* SIGTERM received at time=|^Terminated with signal 15$|"

@@ -13,6 +13,7 @@ from mgpu.snapshot import UncaughtException
 from .._kernel_line import KERNEL_LINE
 from ._circumstances import counts, either, every, last_did, line_of, never, said, several_ranks, shown, within
 from ._file_call_cases import COMMAND_KILLED, NO_MEMORY_TO_MAP, NO_MEMORY_TO_START
+from ._large_arrays import LARGE_ARRAY
 
 _ARRAY = re.compile(
     r"Unable to allocate (?P<size>\d+(?:\.\d*)?) (?P<unit>[MGTP]iB) for an array with shape \((?P<shape>[\d, ]+)\)"
@@ -43,6 +44,7 @@ _MEMORY = Fix("Compare the memory of the node and the job with what the ranks ne
 
 # Titles follow what happened, samples precede the line that reports it: see `host_cases`.
 _CASES = (
+    LARGE_ARRAY,
     Case(shown("engine_weights_in_host_memory"),
          ": probably vLLM's sleep mode (level 1), which copies its weights into host memory",
          "At level 1 each sleeping engine keeps a copy of the model's weights in host memory (CuMemAllocator "

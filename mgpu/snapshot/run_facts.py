@@ -209,7 +209,8 @@ class Log:
     reached: LastStep | None = None  # before the first uncaught exception, or the end, if it is near that of the file
     shows: tuple[Circumstance, ...] = ()
     # What the output showed last before a process was killed or got no memory: save, data, download, load,
-    # evaluate, offload (DeepSpeed sets up), train; None: nothing of this kind, or none was killed
+    # evaluate, evaluated (its result is the last line), offload (DeepSpeed sets up), train; None: nothing of this
+    # kind, or none was killed
     last_work: Label | None = None
     own_error: OwnError | None = None
     stacks: tuple[PrintedStack, ...] = ()

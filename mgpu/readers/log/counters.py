@@ -33,17 +33,23 @@ SHAPES = (
     b",]train",
     b",/]loss",
     b",/]train",
+    b"it=",
 )
 # The counters: tqdm's "50/1000 [00:10<03:00", Keras' "50/50 [=====] - 5s", and words before a number.
 _BAR = re.compile(r"(?P<name>[^%|]*?)\d{1,3}%\|.*?\| *(?P<at>[\d.]+)[kKMG]?/(?P<of>[\d.?]+)[kKMG]? \[\d")
+# Of tqdm without the bar itself, as Colab shows it: "45% 45/100 [01:09<01:25, 1.55s/it]".
+_BAR_LESS = re.compile(
+    r"(?P<name>[^%|]*?)\b\d{1,3}% +(?P<at>[\d.]+)[kKMG]?/(?P<of>[\d.?]+)[kKMG]? \[[\d:]+<[^\]]{0,40}(?:it/s|s/it)\b"
+)
 _KERAS = re.compile(r"^\s*(?P<at>\d{1,9})/(?P<of>\d{1,9}) (?:\[[=>.]+\]|━+)\S* (?:- )?\d+(?:ms|s|:)")
 _COUNTER = re.compile(
     r"\b(?P<name>(?:global|train|training|optimizer|total|num)?[ _-]?(?:steps?|iter(?:ation)?s?|updates?|batch|episode|"
-    r"round|epoch))\b[\"']?\s{0,3}[:=#\[(]{0,2}\s{0,6}(?P<at>\d{1,12}(?:\.\d{1,9})?)(?!\d|:\w+\.py\b)"
+    r"round|epoch)|it(?= ?=))\b[\"']?\s{0,3}[:=#\[(]{0,2}\s{0,9}(?P<at>\d{1,12}(?:\.\d{1,9})?)(?!\d|:\w+\.py\b)"
     r"(?: ?/ ?(?P<of>\d{1,12}))?",
     re.I,
 )
-_COUNTED = ("step", "iter", "update", "batch", "episode", "round", "epoch")  # a line without any of them has no counter
+# A line without any of them has no counter.
+_COUNTED = ("step", "iter", "update", "batch", "episode", "round", "epoch", "it=", "it =")
 # "Epoch(val) [12][5000/5000]" of mmengine, "Epoch: [89][5000/5005]", "Train Epoch: 31 [500/500 (100%)]".
 _OF_EPOCH = re.compile(
     r"\bepoch(?:\((?P<kind>\w+)\))?:?\s{0,4}\[?\s{0,4}(?P<epoch>\d{1,6})\]?\s{0,4}(?:\[\s*(?P<at>\d{1,12})\s*/\s*(?P<of>\d{1,12})\b)?",
@@ -87,7 +93,9 @@ _OUTER = re.compile(r"(\d+) ?/ ?(\d+)")  # in the name of a bar: "Epoch 1/10: 10
 _INDEX = re.compile(r"\b(?:epoch|episode|round|fold|stage|iteration|phase)\W{0,3}(\d{1,6})", re.I)
 # "epoch: 10" alone can be of a configuration.
 _HEAD_OF_EPOCH = re.compile(r"\W{0,9}(?:train\w*\W{1,3})?epoch(?!\s*[:=]\s*\d+\s*$)\W{0,3}(\d{1,6})\b", re.I)
-_STARTED = re.compile(rb"(?:^|[\r\n])(?P<name>[^%|\r\n]{0,80}?) {0,3}0%\|[^|\r\n]{0,200}\| *0/(?P<of>\d{1,12}) \[00:00")
+_STARTED = re.compile(
+    rb"(?:^|[\r\n])(?P<name>[^%|\r\n]{0,80}?) {0,3}0%(?:\|[^|\r\n]{0,200}\|)? *0/(?P<of>\d{1,12}) \[00:00"
+)
 # What a program writes after its training, and torch when the process exits by itself.
 _RESULT = re.compile(
     r"\b(?:saved|saving|wrote|written|uploaded|pushed|exported)\b.{0,80}?(?:model|weights|adapter|pipeline|config|"
@@ -165,7 +173,7 @@ class Announced:
 
     def take_bars(self, piece: bytes) -> None:
         """Count the bars that start in a piece of the log."""
-        if b"| 0/" in piece:
+        if b"| 0/" in piece or b"% 0/" in piece:
             for found in _STARTED.finditer(piece):
                 name = parse_line(found["name"].decode("utf-8", "replace")).text
                 self.bars[_name(name), int(found["of"])] += 1
@@ -173,7 +181,9 @@ class Announced:
 
 def _bar(text: str) -> re.Match[str] | None:
     """Return the bar in a line. Without its last two characters the search fails at every place, after a long try."""
-    return _BAR.search(text) if "%|" in text else None
+    if "%|" in text:
+        return _BAR.search(text)
+    return _BAR_LESS.search(text) if "% " in text and "<" in text else None
 
 
 def _can_count(text: str) -> bool:

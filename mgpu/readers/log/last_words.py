@@ -15,7 +15,8 @@ _WORDS = re.compile(r"^(?!.*(?:Setting OMP_NUM_THREADS|closing signal SIG)).*\w"
 # The first line that reports a process that a signal stopped, or memory that was refused.
 _KILLED = re.compile(
     r"SIGKILL|[Kk]illed process \d|oom[-_]kill|exitcode\s*:? ?-9\b|return code = -9\b|on signal 9\b|"
-    r"line \d+: +\d+ Killed |exit(?:ed with)? (?:code|status) 137\b|due to memory pressure|node running low on memory|"
+    r"line \d+: +\d+ Killed |^Killed$|exit(?:ed with)? (?:code|status) 137\b|"
+    r"due to memory pressure|node running low on memory|"
     r"OOMKilled|invoked oom-killer|[Oo]ut [Oo]f [Mm]emory: Kill|: Out Of Memory$|^MemoryError|_ArrayMemoryError|"
     r"DefaultCPUAllocator|std::bad_alloc|[Cc]annot allocate memory|Sending process \d+ closing signal|"
     r"Killing subprocess \d|signal: Killed|got signal: \d|Received \S+ death signal|"
@@ -31,6 +32,14 @@ _TERMINATED = re.compile(r"terminate called (?:without an active exception|after
 _OF_OTHERS = 20  # lines
 _SETTLED_STEPS = 5  # after these, each step needs the same memory for batches of the same size
 _LOOKED_BACK = 25  # lines before the kill, without those of a traceback
+# The result of an evaluation: "test/loss: 4.04", "Validation accuracy 0.91", "eval_loss=1.2".
+_EVALUATED = re.compile(
+    r"(?<![A-Za-z])(?:val|valid|validation|test|eval|evaluation)"
+    r"(?:[ _/-](?:set|loss|acc\w*|ppl|perplexity|\w*score|m?iou|map|psnr|f1|error)){1,2}[\"']?\s{0,3}[:=]?\s{0,3}-?\d|"
+    r"(?<![A-Za-z])(?:loss|acc\w*)[/_ ](?:val\w*|test|eval)\W{1,3}-?\d",
+    re.I,
+)
+_BAR = re.compile(r"\d%\||(?:it/s|s/it)\]")
 _OF_TRACEBACK = re.compile(r"\s(?!\s*\d{1,3}%\|)|Traceback |[╭│╰]|[-=]{5}")
 
 
@@ -59,9 +68,11 @@ def last_work(tail: str) -> str | None:
     lines = [line for line in text[: killed.start()].split("\n") if line.strip()]
     parsed = (parse_line(line).text for line in reversed(lines))
     shown = [line for line in parsed if line and not _OF_TRACEBACK.match(line)]
-    for line in shown[:_LOOKED_BACK]:
+    for place, line in enumerate(shown[:_LOOKED_BACK]):
         if _OFFLOADS.search(line):
             return "offload"
+        if _EVALUATED.search(line) and not _BAR.search(line) and any(map(_is_later_step, shown[place + 1 :])):
+            return "evaluated"
         kind = kind_of_work(line)
         if kind and (kind == "load" or not FULL_BAR.search(line)):
             return kind
@@ -73,4 +84,4 @@ def last_work(tail: str) -> str | None:
 def _is_later_step(line: str) -> bool:
     """Whether several steps had been made, so the first optimizer step was one of them."""
     name, at, _ = progress(line) or ("", 0.0, None)
-    return at >= _SETTLED_STEPS or "epoch" in name
+    return training_step(line) and (at >= _SETTLED_STEPS or "epoch" in name)

@@ -20,14 +20,14 @@ _DULL_WORDS = 300_000  # words remembered as irrelevant
 _STRUCTURE = (
     "traceback(mostrecentcalllast", '",line', "rootcause(firstobservedfailure", "failures:", "exitcode:",
     "returnednonzeroexitstatus", "diedwithsignals", "diedwith<signals", "watchdogcaughtcollective",
-    "exceptionignoredin", "errorinatexit", "exceptioninthread", "error:", "ncclwarn", "exception:", "notfound:",
-    "what():", "refused:", "timeout:", "expired:", "objecthasnoattribute", "gotanunexpectedkeyword",
+    "exceptionignoredin", "errorinatexit", "errorinsys", "exceptioninthread", "error:", "ncclwarn", "exception:",
+    "notfound:", "what():", "refused:", "timeout:", "expired:", "objecthasnoattribute", "gotanunexpectedkeyword",
     "gotmultiplevaluesfor", "positionalargument", "objectisnot", "indexoutofrange", "invalidliteralfor",
     "unsupportedoperandtype", "sitepackages/", "distpackages/",
 )
 _STRUCTURE_WORDS = (
     "traceback", '",', "(first", "failures:", "exitcode", "non-zero", "died", "watchdog",
-    "ignored", "atexit", "thread", "error:", "warn", "what():", "exception:", "notfound:", "refused:",
+    "ignored", "atexit", "excepthook", "thread", "error:", "warn", "what():", "exception:", "notfound:", "refused:",
     "timeout:", "expired:", "attribute", "keyword", "positional", "literal", "operand", "packages/", "object", "index",
 )
 # fmt: on

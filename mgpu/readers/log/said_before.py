@@ -28,7 +28,8 @@ _PROBLEM = re.compile(
 # Said again with the exception, or settled: the program does something else instead.
 _SETTLED = re.compile(
     r"Error executing job with|Exception during training|\bwill (?:use|be)\b|\busing\b|\binstead\b|\bdefault|"
-    r"Some weights of|\bSkipping (?:import|monkey|the)\b|frozen to produce an executable|\bfrom scratch\b|"
+    r"Some weights of|This IS (?:NOT )?expected if you|"
+    r"\bSkipping (?:import|monkey|the)\b|frozen to produce an executable|\bfrom scratch\b|"
     r"\bno (?:missing|unexpected|errors?)\b|\bpassed\b",
     re.I,
 )

@@ -33,6 +33,8 @@ _WHOLE_LOG = 200  # lines; a shorter one is probably an excerpt
 _LINES_AFTER_END = 40  # of ranks that shut down, before a stop that cuts off nothing
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
 _WARNING = re.compile(r"[^A-Za-z]{0,40}WARN(?:ING)?\b")
+_RENDEZVOUS = re.compile(r"torch/distributed/elastic/rendezvous/")
+_OF_RANKS = re.compile(r"\[Rank \d+\] Watchdog caught collective")
 _NCCL_WARNS = re.compile(r"\bNCCL WARN\b")
 _DONE_WITHOUT = re.compile(r"\b[Dd]isabling (?:its|their) us(?:ag)?e\b")
 # What says itself that it is a warning: of torch ("[W socket.cpp:601]"), Python, a logger, libibverbs. Packages that
@@ -324,9 +326,16 @@ def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signature
             by_program=name in signatures.of_program and not with_it and one.ranks == (),
             reported=latest[name].reported,
             logged=any(error.logged for error in with_it),
-            over=name in signatures.until_step_created and _step_created(log, latest[name].line),
+            over=(name in signatures.until_step_created and _step_created(log, latest[name].line))
+            or _of_other_launch(log, with_it, latest[name]),
         )
     return found
+
+
+def _of_other_launch(log: Log, raised: Sequence[UncaughtException], latest: Latest) -> bool:
+    """Whether a launcher that failed at its rendezvous, and so started no ranks, raised it, and ranks run after it."""
+    of_launcher = bool(raised) and all(any(map(_RENDEZVOUS.match, one.frames)) for one in raised)
+    return of_launcher and any(one.line > latest.line and _OF_RANKS.search(one.text) for one in log.seen)
 
 
 def _step_created(log: Log, line: int) -> bool:

@@ -40,6 +40,7 @@ _HARMLESS = (
     "Exception ignored in",
     "Exception ignored while",
     "Error in atexit._run_exitfuncs",
+    "Error in sys.excepthook:",  # of what reports an exception, which Python prints after it
     "Could not load bitsandbytes native library",  # it goes on; a call of what is missing fails later
     *_IN_THREAD,
 )
