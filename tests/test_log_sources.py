@@ -84,6 +84,11 @@ def layer(args):
     Net(width=4).forward([1, 2, 3])
 
 
+def misspelled(args):
+    results = []
+    print(result)
+
+
 def refused(args):
     build(args, kind="other")
 
@@ -203,9 +208,11 @@ def source(found: dict[str, object]) -> list[str]:
         ("never_set", "parts.py:12 is the line that sets it. It ran later, for another object, or in a branch that",
          ["train.py:60 in never_set: Net(3).loaded", "parts.py:12 in load: self.loaded = True",
           "parts.py:6: def __init__(self, width, scales=None):"]),
+        ("misspelled", "results has nearly this name (train.py:68 in misspelled).",
+         ["train.py:68 in misspelled: results = []"]),
         ("refused", "",
          ["parts.py:22 in build: raise ValueError(kind)", 'parts.py:21 in build: if kind not in ("net", "tok"):',
-          'train.py:68 in refused: build(args, kind="other")']),
+          'train.py:73 in refused: build(args, kind="other")']),
         ("keyword", "--tok has no default (train.py:11): args.tok is None if the run does not get this option.",
          ["train.py:11: parser.add_argument('--tok')"]),
     ],
@@ -293,6 +300,73 @@ def test_a_secret_of_the_source_is_masked(mgpu: Run, tmp_path: Path) -> None:
     shown = mgpu("doctor", "--log", "run.log", cwd=tmp_path).stdout
     assert "train.py:2 in main: token =" in shown, shown
     assert secret not in shown
+
+
+EVALUATES = """\
+import torch
+
+
+class Net:
+    def __call__(self, x):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def evaluate(model, batches):
+    model.eval()
+    for batch in batches:
+        model(batch)
+
+
+def main():
+    model = Net()
+    model.eval = bool
+    evaluate(model, [1])
+
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("", "", ["keeps_gradients"]),
+        ("def evaluate", "@torch.no_grad()\ndef evaluate", []),
+        ("    evaluate(model, [1])", "    with torch.inference_mode():\n        evaluate(model, [1])", []),
+        ("    model = Net()", "    torch.set_grad_enabled(False)\n    model = Net()", []),
+        ("        model(batch)", "        model(batch).backward()", []),
+        ("    model.eval()\n", "    model.train()\n", ["keeps_gradients"]),  # its name says it
+        ("    model.eval()\n", "    model.eval()\n    model.requires_grad_(False)\n", []),
+    ],
+)
+def test_an_evaluation_with_gradients_fills_the_memory(old: str, new: str, found: list[str], tmp_path: Path) -> None:
+    text = EVALUATES.replace(old, new) if old else EVALUATES
+    text = text.replace("model.train", "bool")
+    (tmp_path / "train.py").write_text(text.replace("torch.cuda.OutOfMemoryError", "OutOfMemoryError"))
+    frames = {name: number for number, name in enumerate(text.splitlines(), 1)}
+    calls = [("main()", "<module>"), ("        evaluate(model, [1])", "main"), ("    evaluate(model, [1])", "main")]
+    calls += [("        model(batch)", "evaluate"), ("        model(batch).backward()", "evaluate")]
+    lines = [(frames[code], where, code) for code, where in calls if code in frames]
+    log = "Traceback (most recent call last):\n" + "".join(
+        f'  File "/home/ada/train.py", line {number}, in {where}\n    {code.strip()}\n' for number, where, code in lines
+    )
+    (tmp_path / "run.log").write_text(f"{log}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    (one,) = with_sources(read.read_logs([tmp_path / "run.log"]), [tmp_path]).raised
+    assert [part.kind for part in one.defined] == found
+
+
+def test_an_evaluation_with_gradients_is_named(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(EVALUATES)
+    log = (
+        'Traceback (most recent call last):\n  File "train.py", line 20, in <module>\n    main()\n'
+        '  File "train.py", line 17, in main\n    evaluate(model, [1])\n'
+        '  File "train.py", line 12, in evaluate\n    model(batch)\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    )
+    (tmp_path / "run.log").write_text(log)
+    found = json.loads(mgpu("doctor", "--log", "run.log", "--json").stdout)["probable_cause"]
+    assert found["cause"].startswith("evaluate() evaluates with gradients (train.py:9)"), found
+    assert found["fix"][0]["text"] == "Evaluate without gradients."
 
 
 @pytest.mark.parametrize("name", ["KeyboardInterrupt", "MemoryError", "torch.OutOfMemoryError: CUDA out of memory"])

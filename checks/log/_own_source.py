@@ -26,6 +26,10 @@ _OF_SIZES = re.compile(
 _LAYER = re.compile(r"\b(?:nn|torch|F|layers|tf)\.\w+\(|(?:Linear|Conv\d?d?|Norm\w*|Embedding|LSTM|GRU|Attention)\w*\(")
 _SHORTEST_DEFAULT = 3  # characters of a path
 
+_WITHOUT_GRADIENTS = Fix(
+    "Evaluate without gradients.", ("with torch.no_grad():", "@torch.no_grad()  # above the function")
+)
+
 
 def with_source(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     """Return the problem with what the source says of its exception, and the lines that its values come from."""
@@ -44,11 +48,9 @@ def _meaning(problem: Problem, one: UncaughtException) -> Problem:
     if unset := _of_kind(one.defined, "set_elsewhere"):
         return _not_set(problem, one, unset)
     says, option = _says(one), _default_path(one)
-    return replace(
-        problem,
-        cause=f"{says} {problem.cause}" if says else problem.cause,
-        fix=(_pass_path(option), *problem.fixes) if option else problem.fix,
-    )
+    better = [_pass_path(option)] if option else []
+    better += [_WITHOUT_GRADIENTS] if _of_kind(one.defined, "keeps_gradients") else []
+    return replace(problem, cause=f"{says} {problem.cause}" if says else problem.cause, fix=(*better, *problem.fixes))
 
 
 def _not_set(problem: Problem, one: UncaughtException, unset: Definition) -> Problem:
@@ -92,6 +94,13 @@ def _says(one: UncaughtException) -> str:
             f"The path begins with the default of {option.flag or option.name}, {option.value} ({option.place}): "
             "the run was probably started without that option."
         )
+    if kept := _of_kind(one.defined, "keeps_gradients"):
+        return (
+            f"{kept.name}() evaluates with gradients ({kept.place}): nothing in the calls of the traceback is under "
+            "torch.no_grad(). All activations then stay for a backward pass that does not come."
+        )
+    if similar := _of_kind(one.defined, "similar_name"):
+        return f"{similar.name} has nearly this name ({similar.place})."
     if "NoneType" in one.message:
         return _why_none(found)
     if unset := _UNSET.search(one.message):

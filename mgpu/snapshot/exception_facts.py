@@ -29,7 +29,8 @@ class Definition:
     name: Text  # "self.fc", "args.data"
     # set, loop, parameter, passed (by a call), option, field (of a dataclass), function, class; condition: under which
     # the line is reached. Of an attribute, option or parameter that does not exist: set_elsewhere (by another method),
-    # similar_attribute, similar_option, similar_parameter, nearly of its name
+    # similar_attribute, similar_option, similar_parameter, similar_name: nearly of its name.
+    # keeps_gradients: a function that evaluates with gradients.
     kind: Label
     place: Text  # "train.py:12 in main"
     code: Text  # the statement in one line

@@ -1,4 +1,4 @@
-"""What does an exception's message name that the source can say more about: a function, a class, an attribute, a key?"""
+"""What does the source say about a function, a class, an option or a name that an exception's message names?"""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _CALL = re.compile(
 )
 _ATTRIBUTE = re.compile(r"^'(?P<owner>[\w.]+)' object has no attribute '(?P<name>\w+)'")
 _UNEXPECTED = re.compile(r"unexpected keyword argument '(?P<name>\w+)'")
+_UNDEFINED = re.compile(r"^name '(?P<name>\w+)' is not defined")
 _SETTINGS = frozenset({"Namespace", "AttrDict", "EasyDict", "Config", "ConfigDict", "SimpleNamespace", "Values"})
 _SETS_BY_NAME = frozenset({"register_buffer", "register_parameter", "add_module", "setattr"})
 
@@ -44,6 +45,23 @@ def find(one: UncaughtException, modules: Sequence[Module], sources: Sources) ->
     if lacking := _ATTRIBUTE.match(message):
         owner, name = lacking["owner"].rpartition(".")[2], lacking["name"]
         return _similar_options(name, modules) if owner in _SETTINGS else _attribute(owner, name, modules, sources)
+    if undefined := _UNDEFINED.match(message):
+        return _similar_name(undefined["name"], one, modules[:1])
+    return []
+
+
+def _similar_name(name: str, one: UncaughtException, modules: Iterable[Module]) -> list[Subject]:
+    """Return where a name that is nearly the same gets its value, in the function of the failed line or its file."""
+    function = one.calls[-1].function if one.calls else ""
+    for module in modules:
+        for scope in (*_functions(module.tree, function), module.tree):
+            known = {
+                node.id for node in ast.walk(scope) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            }
+            for near in difflib.get_close_matches(name, known - {name}, 1, 0.75):
+                if found := bindings.of_name(scope, near):
+                    inside = scope if isinstance(scope, FUNCTIONS) else None
+                    return [Subject(near, "similar_name", module, found[0].statement, inside)]
     return []
 
 

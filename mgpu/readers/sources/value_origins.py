@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from mgpu.readers.sources import gradient_modes
 from mgpu.readers.sources.frame_scopes import scope_of
 from mgpu.readers.sources.lookup import Lookup
 from mgpu.readers.sources.source_files import Sources
@@ -14,8 +15,9 @@ from mgpu.readers.training_script.local_modules import current_folder
 from mgpu.snapshot import Definition, Log, UncaughtException
 
 _EXCEPTIONS = 6  # of a log whose lines are looked up
-# Not about a value of the line at which they came: where the memory ended, where a signal was noticed.
-_UNRELATED = re.compile(r"^\S*(?:KeyboardInterrupt|SignalException|OutOfMemory\w*|MemoryError)\b|[Oo]ut of memory")
+# Not about a value of the line at which they came: where a signal was noticed, where the memory ended.
+_SIGNALS = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SignalException|SystemExit)$")
+_MEMORY = re.compile(r"^\S*(?:OutOfMemory\w*|MemoryError)\b|[Oo]ut of memory")
 
 
 def with_sources(log: Log, folders: Iterable[Path] = ()) -> Log:
@@ -28,7 +30,7 @@ def with_sources(log: Log, folders: Iterable[Path] = ()) -> Log:
     sources = Sources(folders)
     raised = list(log.raised)
     for at, one in enumerate(raised[:_EXCEPTIONS]):
-        if not one.of_launcher and not _UNRELATED.search(f"{one.type}: {one.message}"):
+        if not one.of_launcher and not _SIGNALS.search(one.type):
             raised[at] = replace(one, defined=_defined(one, sources))
     return replace(log, raised=tuple(raised), source=_script(log, sources))
 
@@ -55,6 +57,9 @@ def _defined(one: UncaughtException, sources: Sources) -> tuple[Definition, ...]
     if deepest is None:  # another version of the file: what the others say may be wrong, too
         return ()
     frames = [scope_of(call, at, sources) if call.file else None for at, call in enumerate(one.calls)]
+    if _MEMORY.search(f"{one.type}: {one.message}"):
+        found = gradient_modes.kept(frames, one.calls)
+        return (found,) if found else ()
     lookup = Lookup(sources, frames, one.calls)
     lookup.add_subjects(one)
     try:

@@ -1,0 +1,55 @@
+"""Did a traceback come from an evaluation that keeps what only a backward pass needs?"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+from mgpu.readers.sources.expressions import dotted, last_name
+from mgpu.readers.sources.frame_scopes import Scope
+from mgpu.snapshot import Definition, TracedCall
+
+_EVALUATES = re.compile(
+    r"(?i)(?:^|_)(?:eval|evaluat\w*|valid|validat\w*|val|test\w*|predict\w*|infer\w*|sampl\w*)(?:_|$)"
+)
+_WITHOUT = frozenset({"no_grad", "inference_mode", "set_grad_enabled", "requires_grad_", "enable_grad"})
+_OF_TORCH = "torch"
+
+
+def kept(frames: Sequence[Scope | None], calls: Sequence[TracedCall]) -> Definition | None:
+    """Return the function that evaluates with gradients, if nothing in the calls of a traceback switches them off.
+
+    None if a frame is in a package other than torch, which may do that, or if the source of one is not known.
+    """
+    if any(call.package not in ("", _OF_TORCH) for call in calls):
+        return None
+    known = [scope for scope, call in zip(frames, calls, strict=True) if scope is not None or call.file]
+    if not known or any(scope is None or _switches_off(scope) for scope in known):
+        return None
+    return next((found for scope in reversed(known) if scope and (found := _evaluation(scope))), None)
+
+
+def _switches_off(scope: Scope) -> bool:
+    """Whether what a statement is in mentions a switch of gradients, or trains itself."""
+    around = [node for node in scope.around if isinstance(node, (ast.With, ast.AsyncWith))]
+    managers = [item.context_expr for node in around for item in node.items]
+    function = scope.function
+    decorators = function.decorator_list if function else []
+    if any(last_name(part) in _WITHOUT for whole in (*managers, *decorators) for part in ast.walk(whole)):
+        return True
+    calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)] if function else []
+    return any(last_name(one) in _WITHOUT for one in calls)
+
+
+def _evaluation(scope: Scope) -> Definition | None:
+    function = scope.function
+    if function is None:
+        return None
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    names = {last_name(node.func) or getattr(node.func, "attr", "") for node in calls}
+    switched = any(dotted(node.func).endswith(".eval") and not node.args for node in calls)
+    if "backward" in names or not (switched or _EVALUATES.search(function.name)):
+        return None
+    line = scope.module.text_of(function)
+    return Definition(function.name, "keeps_gradients", f"{scope.module.name}:{function.lineno}", line)
