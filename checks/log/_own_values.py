@@ -19,7 +19,7 @@ from ._array_attributes import lacks_attribute
 from ._cached_samples import of_cached_samples
 from ._caught_before import consequence_of_caught
 from ._cut_samples import cut_within_image
-from ._divisions import emptied_length, zero_divisor
+from ._divisions import emptied_length, zero_divisor, zero_share
 from ._followed_values import origin, subscript
 from ._functions_as_values import function_as_value
 from ._literal_unpacking import unpacked_literal
@@ -360,6 +360,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     call_that_does_not_fit,
     not_pickled,
     _not_json,
+    zero_share,
     function_as_value,
     without_parameters,
     refused_array,
