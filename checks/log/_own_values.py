@@ -47,6 +47,7 @@ from ._refused_tensors import refused_tensor
 from ._started_output import printed_at_start
 from ._table_keys import computed_key, other_literal
 from ._tokenizer_files import without_file
+from ._trainer_arguments import wrong_argument
 from ._trainer_attributes import gone_from_trainer
 from ._uncollated_samples import ended_file, uncollated
 from ._values_that_are_none import CONFIGS, is_setting, none_in_package, value_is_none
@@ -343,6 +344,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     doubled_path,
     cut_within_image,
     gone_from_trainer,
+    wrong_argument,
     refused_by_framework,
     refused_by_tensorflow,
     no_gradients,
