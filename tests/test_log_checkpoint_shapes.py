@@ -42,7 +42,7 @@ def mismatch(*parameters: tuple[str, str, str]) -> str:
         # A fraction of one dimension, in all of them.
         ([("layers.0.up_proj.weight", "4096, 512", "1024, 512"), ("layers.0.down_proj.weight", "512, 4096",
            "512, 1024")], "has another size than in the model", f"split over 4 {SPLIT} ranks", OTHER),
-        ([("layers.0.experts.w1", "8, 512, 64", "4, 512, 64")], "has another size", "tensor- or expert-parallel", OTHER),
+        ([("layers.0.experts.w1", "8, 512, 64", "4, 512, 64")], "has another size", "or expert-parallel", OTHER),
         # The ranks of an adapter.
         ([("q_proj.lora_A.default.weight", "8, 512", "32, 512"), ("q_proj.lora_B.default.weight", "512, 8", "512, 32")],
          "LoRA rank r = 8, and the run has r = 32", "LoraConfig(r=8)", SPLIT),

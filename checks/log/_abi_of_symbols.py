@@ -15,7 +15,7 @@ ASK = "python -c 'import torch; print(torch.__version__, torch.compiled_with_cxx
 
 def abi_of(symbol: str) -> str:
     """Return a sentence about the ABIs of an extension and of torch; empty if the symbol does not show them."""
-    found = _IN_EVERY_TORCH.match(symbol)
+    found = _IN_EVERY_TORCH.match(symbol.strip())
     if not found:
         return ""
     sides = ("new", "old") if found["new"] else ("old", "new")

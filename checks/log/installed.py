@@ -154,7 +154,7 @@ ROWS = (
     Row("log_extension_for_another_torch", "root", "library",
         r"^(?!.*(?:\blibtorch(?:_\w+)?|libcudnn\w*)\.so)(?:.*[\s'\"(])?(?P<library>[^\s'\"(]+\.so(?:\.\d+)*): "
         r"undefined symbol:"
-        r"(?: (?P<symbol>(?!_?_?nvJitLink|nccl)\w+)|\s*$)",
+        r"(?P<symbol> (?!_?_?nvJitLink|nccl)\w+|\s*$)",
         ("ImportError: my_ops.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E",
          "ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E",
          "OSError: /x/torchaudio/lib/libtorchaudio.so: undefined symbol: _ZNK5torch8autograd4Node4nameEv",
