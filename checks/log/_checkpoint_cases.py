@@ -219,7 +219,7 @@ SIZES = (
               ("from_pretrained(CHECKPOINT, num_labels=CLASSES)",)),
           Fix("To train a new head, leave out the old one.",
               ("from_pretrained(CHECKPOINT, num_labels=CLASSES, ignore_mismatched_sizes=True)",))),
-         _SIZES.format(name="classifier.weight", a="2, 768", b="5, 1024"),
+         _SIZES.format(name="classifier.weight", a="2, 768", b="1, 768"),
          "https://huggingface.co/docs/transformers/main_classes/model"),
 )
 

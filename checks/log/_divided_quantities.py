@@ -16,6 +16,7 @@ _VALIDATE = "mgpu configure --validate accelerate.yaml"
 _MESSAGE = re.compile(r"(?P<what>.+?)\b(?:divisible by|a multiple of)\b(?P<by>.+)", re.DOTALL)
 _CONDITION = re.compile(r"(?P<what>[^%]+?) ?% ?(?P<by>.+?) ?== ?0")
 _NUMBER = re.compile(r"(?<![\w.])\d{1,9}(?![\w.]*\w)")
+_OF_CASES = re.compile(r"heads|samples")  # assertions that cases of the row explain
 _MOST = 12  # sizes that are listed
 
 
@@ -126,7 +127,7 @@ def of_message(what: str, raised: UncaughtException | None) -> Meaning | None:
 def of_assertion(what: str, raised: UncaughtException | None) -> Meaning | None:
     """Explain a failed assertion `a % b == 0` without a message; None if they are not such a pair."""
     found = _CONDITION.match(what)
-    if not found or _QUANTITIES["attention heads"].search(found["what"]):  # cases of the row
+    if not found or _OF_CASES.search(found["what"]):
         return None
     return _explain(what, found["what"], found["by"], raised)
 

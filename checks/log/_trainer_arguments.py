@@ -20,7 +20,7 @@ from ._own_objects import Meaning
 
 _TRAINER = re.compile(r"/(?:\S*_)?trainers?(?:/\S+)?\.py:\d+ in __init__$|/\S*_trainer\.py:\d+ in __init__$")
 # Constructors of derived classes, and the wrappers of renamed arguments around them.
-_PASSES_ON = re.compile(r" in (?:__init__|wrapp(?:er|ed)\w*|inner\w*|__call__|new_init)$")
+_PASSES_ON = re.compile(r" in (?:__init__|wrapper\w*|wrapped\w*|inner\w*|__call__|new_init)$")
 _MODELS = r"(?:ref_|reward_|value_|teacher_|policy_|student_)?model|policy"
 _TOKENIZERS = r"tokenizer|processing_class|processor"
 _CLASS = re.compile(r"\b(\w*Trainer)\(")
