@@ -46,6 +46,34 @@ _NEW_FOLDER = Fix(
     ("AutoConfig.from_pretrained('CHECKPOINT')", "ls -lt CHECKPOINT_FOLDER"),
 )
 
+_SAME_VOCABULARY = (
+    "Tokens were added (resize_token_embeddings), or the vocabulary was padded for tensor parallelism, in only one of "
+    "them. An adapter with saved embeddings needs the resized base model."
+)
+_RESIZE = (
+    Fix(
+        "Load the tokenizer of the checkpoint, and resize the model before loading its weights.",
+        ("tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)", "model.resize_token_embeddings(len(tokenizer))"),
+    ),
+    Fix("In Megatron, use the padding that wrote it.", ("--make-vocab-size-divisible-by 128",)),
+)
+_OTHER_VOCABULARY = (
+    "Only the number of tokens differs, and neither is the other one padded or split, so this is not about added "
+    "tokens or parallel sizes. The two are of different tokenizers or base models; the layer has a vocabulary of its "
+    "own, as the head of a draft model (EAGLE) does; or it is tied to the embedding (tie_word_embeddings) in only one "
+    "of them."
+)
+_COMPARE_VOCABULARIES = (
+    Fix(
+        "Compare these settings of both.",
+        ("grep -HnE 'vocab_size|tie_word_embeddings' CHECKPOINT/config.json MODEL/config.json",),
+    ),
+    Fix(
+        "Give the layer that loads it the checkpoint's size (vocab_size, draft_vocab_size), or use the checkpoint that "
+        "belongs to this base model."
+    ),
+)
+
 
 class Pair(NamedTuple):
     """A parameter's shapes."""
@@ -147,49 +175,15 @@ def _is_vocabulary(one: Pair) -> bool:
 
 def _of_vocabulary(one: Pair) -> Meaning:
     saved, here = one.saved[0], one.here[0]
-    sizes = sorted((saved, here))
-    near = of_vocabularies(*sizes)
     title = f"the vocabulary of the checkpoint has another size than the model's: {saved:,} and {here:,}"
-    split = (
-        f" One is exactly {one.ratio} times the other: a part of it, split over {one.ratio} tensor-parallel ranks."
-        if one.ratio in _SPLITS and not one.whole
-        else ""
-    )
-    if near or split:
-        return Meaning(
-            title,
-            "Tokens were added (resize_token_embeddings), or the vocabulary was padded for tensor parallelism, in only "
-            f"one of them. An adapter with saved embeddings needs the resized base model.{near}{split}",
-            (
-                Fix(
-                    "Load the tokenizer of the checkpoint, and resize the model before loading its weights.",
-                    (
-                        "tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)",
-                        "model.resize_token_embeddings(len(tokenizer))",
-                    ),
-                ),
-                Fix("In Megatron, use the padding that wrote it.", ("--make-vocab-size-divisible-by 128",)),
-            ),
-            complete=True,
+    relation = of_vocabularies(*sorted((saved, here)))
+    if one.ratio in _SPLITS and not one.whole:
+        relation += (
+            f" One is exactly {one.ratio} times the other: a part of it, split over {one.ratio} tensor-parallel ranks."
         )
-    return Meaning(
-        title,
-        "Only the number of tokens differs, and neither is the other one padded or split, so this is not about added "
-        "tokens or parallel sizes. The two are of different tokenizers or base models; the layer has a vocabulary of "
-        "its own, as the head of a draft model (EAGLE) does; or it is tied to the embedding (tie_word_embeddings) in "
-        "only one of them.",
-        (
-            Fix(
-                "Compare these settings of both.",
-                ("grep -HnE 'vocab_size|tie_word_embeddings' CHECKPOINT/config.json MODEL/config.json",),
-            ),
-            Fix(
-                "Give the layer that loads it the checkpoint's size (vocab_size, draft_vocab_size), or use the "
-                "checkpoint that belongs to this base model."
-            ),
-        ),
-        complete=True,
-    )
+    if relation:
+        return Meaning(title, f"{_SAME_VOCABULARY}{relation}", _RESIZE, complete=True)
+    return Meaning(title, _OTHER_VOCABULARY, _COMPARE_VOCABULARIES, complete=True)
 
 
 def _of_positions(one: Pair) -> Meaning:

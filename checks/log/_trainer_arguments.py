@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from mgpu.check import Fix
-from mgpu.command_line import shell
+from mgpu.command_line import python, shell
 from mgpu.snapshot import Log, TracedCall, UncaughtException
 
 from .. import _package_mistakes as mistakes
@@ -102,9 +102,12 @@ def _of_value_head(handed: _Handed) -> _Answer | None:
         (
             Fix(
                 "Pass the plain model, without the value head.",
-                (f"{handed.name} = AutoModelForCausalLM.from_pretrained(MODEL)",),
+                (python("{:name} = AutoModelForCausalLM.from_pretrained(MODEL)", handed.name),),
             ),
-            Fix("If it is built already, pass what the wrapper holds.", (f"{handed.name}.pretrained_model",)),
+            Fix(
+                "If it is built already, pass what the wrapper holds.",
+                (python("{:name}.pretrained_model", handed.name),),
+            ),
         ),
     )
 
@@ -140,7 +143,7 @@ def _of_plain_type(handed: _Handed) -> _Answer | None:
         (
             Fix(
                 "Load it, and pass the object, each argument by its name.",
-                (f"{handed.name} = {loader}.from_pretrained(NAME)",),
+                (python("{:name} = {:name}.from_pretrained(NAME)", handed.name, loader),),
             ),
         ),
     )
@@ -163,7 +166,7 @@ def _of_own_class(handed: _Handed) -> _Answer:
         (
             Fix(
                 "If it is a wrapper, pass the model inside. Else derive its class from PreTrainedModel.",
-                (shell("class {:name}(PreTrainedModel): ...", handed.owner),),
+                (python("class {:name}(PreTrainedModel): ...", handed.owner),),
             ),
             Fix(f"If only {handed.attribute} is missing, set it in {handed.owner}."),
         ),

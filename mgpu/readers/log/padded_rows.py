@@ -1,7 +1,7 @@
 """Which lines are rows of a terminal that were copied with the spaces up to its border?
 
-A terminal breaks a long line at its width. If it stands in a wider window (a pane of tmux, a block of several columns),
-its rows can be copied as one line: each of them filled with spaces up to the width of the window.
+A terminal breaks a long line at its width. In a wider window (a pane of tmux, a block of several columns), its rows
+can be copied as one line: each of them filled with spaces up to the width of the window.
 """
 
 from __future__ import annotations
