@@ -13,7 +13,7 @@ from tests.test_log_meanings import SCRIPT, explained, traceback
 
 PLANNER = "torch/distributed/checkpoint/default_planner.py"
 MODULE = "torch/nn/modules/module.py"
-SPLIT, OTHER = "tensor-parallel", "a model of another size"
+SPLIT, OTHER = "tensor-parallel", "of another model or configuration"
 
 
 def mismatch(*parameters: tuple[str, str, str]) -> str:
@@ -59,7 +59,8 @@ def mismatch(*parameters: tuple[str, str, str]) -> str:
         ([("layers.0.norm.weight", "512", "1024")], OTHER, "config.json", SPLIT),
         ([("layers.0.up_proj.weight", "1024, 512", "2048, 512"), ("layers.0.norm.weight", "512", "1024")], OTHER,
          "config.json", SPLIT),
-        ([("conv1.weight", "64, 3, 7, 7", "64, 6, 7, 7")], OTHER, "config.json", SPLIT),
+        ([("conv1.weight", "64, 3, 7, 7", "64, 6, 7, 7")], "a kernel of a convolution", "channels of the input", SPLIT),
+        ([("patch.weight", "64, 3, 16, 16", "64, 3, 14, 14")], "a kernel of a convolution", "patch size", OTHER),
         ([("weight", "512, 64", "1100, 64")], OTHER, "config.json", "vocabulary"),  # too few for one
         # What other entries explain.
         ([("classifier.weight", "2, 64", "1, 64")], "another number of classes", "num_labels", SPLIT),

@@ -126,7 +126,7 @@ def explain(groups: Mapping[str, str], raised: UncaughtException | None) -> Mean
         return _of_vocabulary(first)
     if all(map(_counts_positions, pairs)):
         return _of_positions(first)
-    return _of_split(pairs) or _of_other_model(pairs)
+    return _of_split(pairs) or (_of_kernel(pairs) if len(first.saved) > _MOST_SPLIT else _of_other_model(pairs))
 
 
 def _is_whole(one: Pair) -> bool:
@@ -231,9 +231,19 @@ def _of_split(pairs: list[Pair]) -> Meaning | None:
     )
 
 
+def _of_kernel(pairs: list[Pair]) -> Meaning:
+    return Meaning(
+        "a parameter in the checkpoint has another size than in the model: a kernel of a convolution",
+        f"{_listed(pairs)}: output channels, input channels, then the size of the kernel. The patch size, the number "
+        "of channels of the input, or the variant of the model differs from the run that wrote it.",
+        (_COMPARE, _NEW_FOLDER),
+        complete=True,
+    )
+
+
 def _of_other_model(pairs: list[Pair]) -> Meaning:
     return Meaning(
-        "a parameter in the checkpoint has another size than in the model: it is of a model of another size",
+        "a parameter in the checkpoint has another size than in the model: it is of another model or configuration",
         f"{_listed(pairs)}. A split over ranks would give a whole fraction of one dimension. The checkpoint "
         "is of another variant of the model (small, base, large), or the run's configuration was changed after it was "
         "written (the folder of an earlier run).",
