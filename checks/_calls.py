@@ -15,6 +15,7 @@ from mgpu.snapshot import UncaughtException
 
 from . import _version_skew as skew
 from ._passed_on import explain_passed_on, hands_on
+from ._reinstall import reinstall
 
 # Frames that pass on the arguments of a call that the script made: wrappers of a model's forward pass.
 _FORWARDS = re.compile(
@@ -349,7 +350,7 @@ def explain_own_module(what: str, package: str, one: UncaughtException | None) -
                 (
                     shell("python -c {}", f"import importlib.util as u; print(u.find_spec('{package}').origin)"),
                     shell("pip uninstall -y {:package}", dist),
-                    shell("pip install --no-cache-dir --force-reinstall {:package}", dist),
+                    reinstall(dist),
                     "pip check",
                 ),
             ),

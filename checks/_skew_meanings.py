@@ -25,6 +25,7 @@ from . import _other_argument_names as other_names
 from . import _package_mistakes as mistakes
 from . import _shadowed_modules as shadowed
 from . import _version_skew as skew
+from ._reinstall import rebuild
 
 # The package `apex` on PyPI is another one.
 _BUILD_APEX = (
@@ -331,11 +332,10 @@ def explain_installable(groups: Mapping[str, str], raised: UncaughtException | N
     if project := calls.explain_project_module(module, raised):
         return project
     if owner := skew.compiled_by(module):
-        again = "pip install --force-reinstall --no-cache-dir --no-build-isolation {:package}"
         return Meaning(
             f"{owner} is installed without its compiled part {module}",
             "Its extensions were not built, or were built for another Python, torch or CUDA version.",
-            (Fix(f"Build {owner} for this torch.", (_BUILD_APEX if owner == "apex" else shell(again, owner),)),),
+            (Fix(f"Build {owner} for this torch.", (_BUILD_APEX,) if owner == "apex" else rebuild(owner)),),
         )
     if needed := missing_parts.needed_by_package(module, _about(raised, module)):
         return needed

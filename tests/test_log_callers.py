@@ -64,7 +64,8 @@ PEFT = ("peft/peft_model.py", "forward", "return self.base_model(**kwargs)")
         # A package that does not find a part of itself.
         (((SCRIPT, "main", "import deepspeed"), ("deepspeed/ops/adam.py", "<module>", "from deepspeed.gears import x")),
          "ModuleNotFoundError: No module named 'deepspeed.gears'",
-         "the installed deepspeed is probably incomplete or mixed with another release", "--force-reinstall deepspeed"),
+         "the installed deepspeed is probably incomplete or mixed with another release",
+         "--force-reinstall --no-deps deepspeed"),
         (((SCRIPT, "main", "import torch"), ("torch/_inductor/a.py", "<module>", "from .b import c")),
          "ImportError: cannot import name 'c' from 'torch._inductor.b' (/x/torch/_inductor/b.py)",
          "the installed torch is probably incomplete or mixed", "python -m venv"),

@@ -48,8 +48,8 @@ LOADED = "RuntimeError: Caught RuntimeError in DataLoader worker process 2.\nOri
         ("ImportError: /opt/env/lib/python3.12/site-packages/amp_C.cpython-312-x86_64-linux-gnu.so: undefined symbol: "
          "_ZN3c104cuda9SetDeviceEi\n", "apex: a compiled extension", "github.com/NVIDIA/apex", "--force-reinstall"),
         ("ImportError: /opt/env/lib/python3.12/site-packages/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: "
-         "undefined symbol: _ZN3c104cuda9SetDeviceEi\n", "flash-attn: a compiled extension", "--force-reinstall",
-         "github.com/NVIDIA/apex"),
+         "undefined symbol: _ZN3c104cuda9SetDeviceEi\n", "flash-attn: a compiled extension",
+         "FLASH_ATTENTION_FORCE_BUILD=TRUE pip install --force-reinstall --no-deps", "github.com/NVIDIA/apex"),
         # raise alone
         (frames((SCRIPT, "<module>", "raise")) + "RuntimeError: No active exception to reraise\n",
          "a bare raise was reached outside of an except branch (fit.py:7", "remove it", "raise ValueError(x)"),

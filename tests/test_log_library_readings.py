@@ -94,7 +94,7 @@ DEVICES = "`devices` selected with `{}` should be an int > 0."
         ("m.load_state_dict(s)", (LOAD,), MISMATCH.format("model.embed_tokens.weight", "320, 16", "320, 64"),
          "of a model of another size", "resolution"),
         ("m.load_state_dict(s)", (LOAD,), MISMATCH.format("vit.pos_embed", "1, 197, 768", "1, 577, 768"),
-         "has another size",
+         "another number of positions",
          "of a model of another size"),
         ("m.load_state_dict(s)", (LOAD,), MISMATCH.format("vit.patch_embed.proj.weight", "768, 3, 16, 16",
          "768, 3, 32, 32"), "has another size", "of a model of another size"),

@@ -237,6 +237,8 @@ def test_the_last_line_of_a_file_without_a_line_end_counts(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("code", "ends", "row"), [
     ("assert batch % world_size == 0", "AssertionError", "log_assertion_of_multiples"),
+    ("assert batch % world_size == 0", "ZeroDivisionError: integer modulo by zero", None),
+    ("assert batch % world_size == 0", "TypeError: unsupported operand type(s) for %: 'NoneType' and 'int'", None),
     ("if v not in ALL_PARALLEL_STYLES:", "TypeError: argument of type 'NoneType' is not iterable",
         "log_parallel_styles_missing"),
     ("cos, sin = position_embeddings", "TypeError: cannot unpack non-iterable NoneType object",

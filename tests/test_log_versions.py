@@ -179,7 +179,7 @@ def test_what_was_added_and_removed_has_both_releases_in_order() -> None:
                                                                            "part",
          "github.com/NVIDIA/apex"),
         ("ModuleNotFoundError: No module named 'flash_attn_2_cuda'", (SCRIPT, "flash_attn"),
-         "flash-attn is installed without its compiled part", "--no-build-isolation flash-attn"),
+         "flash-attn is installed without its compiled part", "--no-deps --no-build-isolation"),
         ("ValueError: The checkpoint you are trying to load has model type `gpt_oss` but Transformers does not "
          "recognize "
          "this architecture.", (SCRIPT, "transformers"), "transformers 4.55 (2025-08) is the first release with them",

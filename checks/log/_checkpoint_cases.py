@@ -205,24 +205,12 @@ SIZES = (
          _SIZES.format(name="transformer.layers.12.fn.weight", a="1", b="8192, 1024"),
          "https://github.com/deepspeedai/DeepSpeed/issues/1394"),
     Case(said(r"size mismatch for \S*lora_(?:A|B|embedding)"),
-         "the adapter in the checkpoint has another LoRA rank than the run, or is for another base model",
-         "lora_A is rank x input, lora_B is output x rank: the size that differs shows which of the two it is.",
-         Fix("Use the r, target_modules and base model of adapter_config.json.", ("cat CHECKPOINT/adapter_config.json",
-             "LoraConfig(r=16, lora_alpha=32)")),
-         _SIZES.format(name="base_model.model.layers.0.q_proj.lora_A.default.weight", a="8, 4096", b="16, 4096"),
+         "the adapter in the checkpoint is for another base model than the run's, or has other ranks in some layers",
+         "lora_A is rank x input, lora_B is output x rank: not only the rank differs.",
+         Fix("Use the base model, target_modules, r and rank_pattern of adapter_config.json.",
+             ("cat CHECKPOINT/adapter_config.json",)),
+         _SIZES.format(name="base_model.model.layers.0.q_proj.lora_A.default.weight", a="8, 2048", b="8, 4096"),
          "https://huggingface.co/docs/peft/developer_guides/checkpoint"),
-    Case(said(r"size mismatch for \S*(?:embed_tokens|lm_head|\bwte\b|word_embeddings?|tok_embeddings|shared\.weight|"
-              r"embed_out|output_layer)"
-              r"[^\n]*?\[\d+(?P<rest>(?:, \d+)*)\]\) from checkpoint, [^\n]*?\[\d+(?P=rest)\]\)"),
-         "the vocabulary of the checkpoint has another size than the model's",
-         "Tokens were added (resize_token_embeddings), or the vocabulary was padded for tensor parallelism, in only "
-         "one of them. An adapter with saved embeddings needs the resized base model.",
-         (Fix("Load the tokenizer of the checkpoint, and resize the model before loading its weights.",
-              ("tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)",
-               "model.resize_token_embeddings(len(tokenizer))")),
-          Fix("In Megatron, use the padding that wrote it.", ("--make-vocab-size-divisible-by 128",))),
-         _SIZES.format(name="lm_head.weight", a="32001, 4096", b="32000, 4096"),
-         "https://huggingface.co/docs/peft/developer_guides/troubleshooting"),
     Case(said(r"size mismatch for \S*(?:classifier|\bscore\b|\bfc\b|(?:cls|roi|bbox)_(?:head|score|pred)|logits|"
               r"num_classes|out_proj)"),
          "the head of the checkpoint has another number of classes than the model's",
@@ -231,7 +219,7 @@ SIZES = (
               ("from_pretrained(CHECKPOINT, num_labels=CLASSES)",)),
           Fix("To train a new head, leave out the old one.",
               ("from_pretrained(CHECKPOINT, num_labels=CLASSES, ignore_mismatched_sizes=True)",))),
-         _SIZES.format(name="classifier.weight", a="2, 768", b="5, 1024"),
+         _SIZES.format(name="classifier.weight", a="2, 768", b="1, 768"),
          "https://huggingface.co/docs/transformers/main_classes/model"),
 )
 

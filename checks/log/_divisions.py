@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Fix
-from mgpu.command_line import python
+from mgpu.command_line import python, shell
 from mgpu.snapshot import TracedCall, UncaughtException
 
 from ._followed_values import operands
@@ -22,20 +22,65 @@ _COUNT = re.compile(
     r"self\._?(?:n|num|cnt|counts?|counter|total|samples|steps|updates|weights?|denom\w*|(?:num|n|total|sum)_\w+|"
     r"\w+_(?:num|cnt|counts?|counter|total|samples|steps))"
 )
+# Settings that are divided by the number of ranks, and numbers of ranks: not numbers of batches, which the data has.
+_BATCH = re.compile(
+    r"(?i)(?:\w+_)?(?:batch_?size|bsz|(?:micro|mini)_?(?:batch|bsz?)|accum(?:ulat\w+)?_(?:steps?|iters?)|"
+    r"grad_?accum\w*|accumulation)(?:_per_\w+|_size)?"
+)
+_RANKS = re.compile(r"(?i)(?:\w+_)?(?:world_?size|n(?:um)?_?(?:gpus?|devices|process(?:es)?|ranks|replicas)|dp_?size)")
+_OF_VERL = re.compile(r"(?:ppo_micro|log_prob_micro|micro)_batch_size$")
 _ADDS = re.compile(r"(?:__init__|__call__|__iadd__|(?:update|add|append|accumulate|record|log|step|put|push)\w*)")
+
+
+def zero_share(one: UncaughtException) -> Meaning | None:
+    """Explain a division by a batch, by accumulation steps or by a number of ranks that is 0, also in a package."""
+    divisor = _divisor(one)
+    option = re.findall(r"\w+", divisor or "")[-1:]
+    found = (_BATCH.fullmatch(option[0]) or _RANKS.fullmatch(option[0])) if option else None
+    if divisor is None or found is None:
+        return None
+    title = f"{divisor} is 0, and {one.place or one.library} divides by it"
+    shown = Fix(f"Print {divisor}, and what it is computed from.", (python("print({:dotted})", divisor),))
+    if found.re is _RANKS:
+        return Meaning(
+            title,
+            "It is a number of ranks or GPUs. Either it was divided by a tensor, pipeline, sequence or context "
+            "parallel size that is larger and rounded down to 0, or this process sees no GPU.",
+            (Fix("Start at least as many ranks as the parallel sizes multiply to, or make these smaller."), shown),
+        )
+    of_verl = "verl" in one.packages and _OF_VERL.match(found[0])
+    per_gpu = (shell("{:name}_per_gpu=1  # verl", found[0]),) if of_verl else ()
+    return Meaning(
+        title,
+        "Unless it is set to 0, it was divided and rounded down: usually by the number of ranks, because the setting "
+        "is for all ranks together and is less than their number, or by a larger batch.",
+        (
+            Fix("Set it to at least the number of ranks (a multiple of it), or start fewer ranks."),
+            *(
+                ()
+                if re.search(r"(?:^|_)per_", found[0])
+                else (Fix("Or set the option for one GPU, if the program has it: that one is not divided.", per_gpu),)
+            ),
+            shown,
+        ),
+    )
+
+
+def _divisor(one: UncaughtException) -> str | None:
+    """Return the only name that the line divides by, of an exception that a division by 0 raised."""
+    if short_name(one.type) != "ZeroDivisionError" or emptied_length(one):
+        return None
+    names = set(_DIVISOR.findall(one.code or ""))  # the same in both branches of a choice
+    if (sides := operands(one)) and re.fullmatch(NAME, sides[1]):
+        names = {sides[1]}
+    return names.pop() if len(names) == 1 else None
 
 
 def zero_divisor(one: UncaughtException) -> Meaning | None:
     """Explain a division by a name that was 0; None if the line does not show which one, or it is a length."""
-    code = one.code or ""
-    if short_name(one.type) != "ZeroDivisionError" or emptied_length(one):
+    divisor = _divisor(one)
+    if divisor is None:
         return None
-    names = set(_DIVISOR.findall(code))  # the same in both branches of a choice
-    if (sides := operands(one)) and re.fullmatch(NAME, sides[1]):
-        names = {sides[1]}
-    if len(names) != 1:
-        return None
-    divisor = names.pop()
     return _uncounted(one, divisor) or Meaning(
         f"{divisor} is 0, and {one.place} divides by it",
         "It was computed from a length, a size or a number of ranks that is 0 or rounded down to 0: a dataset "

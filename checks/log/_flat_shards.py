@@ -14,8 +14,7 @@ _MOST_RANKS = 4096
 _LEAST_ELEMENTS = 1 << 16  # of a parameter in torch's own message, which is not about checkpoints of FSDP only
 # What the two shapes of a message are: of the checkpoint, then of the run.
 _SHAPES = r"torch\.Size\(\[(?P<a>\d[\d, ]*)\]\)\D{3,80}(?P<b>\d[\d, ]*)"
-BOTH = rf"(?:copying a param with shape|Size mismatch between saved|mismatch for loaded \(?) ?{_SHAPES}"
-_BOTH = re.compile(BOTH)
+_BOTH = re.compile(rf"(?:copying a param with shape|Size mismatch between saved|mismatch for loaded \(?) ?{_SHAPES}")
 _STATE = "torch.distributed.checkpoint.state_dict"
 
 

@@ -11,6 +11,7 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
 from .. import _version_skew as skew
+from .._reinstall import reinstall
 
 # Bytes of numpy.dtype, measured with NumPy 1.26.4 and 2.1.0 (numpy.dtype.__basicsize__). Other structures only grew.
 _SIZES = re.compile(
@@ -32,7 +33,7 @@ def built_for_numpy(groups: Mapping[str, str], raised: UncaughtException | None)
     if not for_older and built < installed != _DTYPE_OF_NUMPY_1:
         return None
     sizes = f"It expects {built} bytes for numpy.{found['type']}, and the installed one has {installed}."
-    again = shell("pip install --force-reinstall --no-cache-dir {:package}", package)
+    again = reinstall(package)
     subject = f"{package} was compiled" if named else "a package was compiled"
     if for_older:
         return Meaning(

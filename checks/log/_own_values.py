@@ -19,7 +19,7 @@ from ._array_attributes import lacks_attribute
 from ._cached_samples import of_cached_samples
 from ._caught_before import consequence_of_caught
 from ._cut_samples import cut_within_image
-from ._divisions import emptied_length, zero_divisor
+from ._divisions import emptied_length, zero_divisor, zero_share
 from ._followed_values import origin, subscript
 from ._functions_as_values import function_as_value
 from ._labels_of_losses import other_shape
@@ -49,6 +49,7 @@ from ._refused_tensors import refused_tensor
 from ._started_output import printed_at_start
 from ._table_keys import computed_key, other_literal
 from ._tokenizer_files import without_file
+from ._trainer_arguments import wrong_argument
 from ._trainer_attributes import gone_from_trainer
 from ._uncollated_samples import ended_file, uncollated
 from ._values_that_are_none import CONFIGS, is_setting, none_in_package, value_is_none
@@ -345,6 +346,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     doubled_path,
     cut_within_image,
     gone_from_trainer,
+    wrong_argument,
     refused_by_framework,
     refused_by_tensorflow,
     no_gradients,
@@ -363,6 +365,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     call_that_does_not_fit,
     not_pickled,
     _not_json,
+    zero_share,
     function_as_value,
     without_parameters,
     refused_array,

@@ -201,7 +201,8 @@ _OF_WORK = (
     Refusal("ImportError", r"(?P<path>\S+\.so[\d.]*): (?:file too short|wrong ELF class|invalid ELF header)",
             "a compiled module is damaged, or for another kind of CPU: {path}{at}",
             "Its build or copy was interrupted, or it was built on another architecture.",
-            (Fix("Build or install it again in this environment.", ("pip install --force-reinstall PACKAGE",)),),
+            (Fix("Build or install it again in this environment.",
+                 ("pip install --force-reinstall --no-deps PACKAGE",)),),
             of_code=True, look=Look("See what it is.", "file {path:path}; uname -m")),
     Refusal("TypeError", r"^metaclass conflict|^Cannot create a consistent method resolution", "the base classes of "
             "a class "

@@ -7,13 +7,10 @@ import re
 from collections.abc import Callable
 
 _SHAPE = re.compile(r"\d+")
-_OF_ADAPTER = re.compile(r"lora_")
-_OF_VOCABULARY = re.compile(r"embed|lm_head|\bwte\b|vocab|output_layer")
 OF_HEAD = re.compile(
     r"size mismatch for (?:\S*[._])?(?:classif\w*|(?:\w+_)?heads?|score|fc|out_proj|cls|logits|num_classes|"
     r"(?:cls|roi|bbox)_(?:score|pred))[._:]"
 )
-_OF_CHECKPOINT = re.compile(r"from checkpoint|between saved|for loaded")
 _ADDED_TOKENS = 2048  # most tokens that people add
 _PADDINGS = (128, 64, 8)
 _MOST_RANKS = 16  # that share a tensor
@@ -26,7 +23,7 @@ def sizes(pattern: str) -> Callable[[str], str]:
 
     def remark(text: str) -> str:
         found = searched.search(text)
-        return _relation(_numbers(found["a"]), _numbers(found["b"]), text) if found else ""
+        return _relation(_numbers(found["a"]), _numbers(found["b"])) if found else ""
 
     return remark
 
@@ -35,21 +32,14 @@ def _numbers(text: str) -> list[int]:
     return [int(number) for number in _SHAPE.findall(text)]
 
 
-def _relation(a: list[int], b: list[int], text: str) -> str:
+def _relation(a: list[int], b: list[int]) -> str:
     """Return a sentence about the only dimension that differs; empty if the numbers say nothing."""
-    if len(a) != len(b):  # of weights: pieces of FSDP, which `_flat_shards` explains
-        if _OF_CHECKPOINT.search(text):
-            return ""
+    if len(a) != len(b):
         return _elements(math.prod(a), math.prod(b)) if 1 in (len(a), len(b)) else ""
     pairs = [(one, other) for one, other in zip(a, b, strict=True) if one != other]
     if len(pairs) != 1 or min(pairs[0]) < 2:
         return ""
-    small, large = sorted(pairs[0])
-    if _OF_ADAPTER.search(text):  # its size is a rank that someone chose
-        return ""
-    if _OF_VOCABULARY.search(text):
-        return _vocabularies(small, large)
-    return "" if OF_HEAD.search(text) else _between(small, large)  # numbers of classes can be any
+    return _between(*sorted(pairs[0]))
 
 
 def _between(small: int, large: int) -> str:
@@ -60,14 +50,14 @@ def _between(small: int, large: int) -> str:
     return ""
 
 
-def _vocabularies(small: int, large: int) -> str:
-    """Return what two sizes of a vocabulary mean."""
+def of_vocabularies(small: int, large: int) -> str:
+    """Return what two sizes of a vocabulary mean; empty if neither is the other one with more tokens."""
     padding = next((one for one in _PADDINGS if large == -(-small // one) * one), None)
     if large - small == 1 or (padding is None and large - small <= _ADDED_TOKENS):
         return f" {large:,} is {large - small:,} more than {small:,}: tokens were added to one of them only."
     if padding:
         return f" {large:,} is {small:,} rounded up to a multiple of {padding}: one of them is padded."
-    return _parts(large // small) if large % small == 0 else ""
+    return ""
 
 
 def _elements(a: int, b: int) -> str:

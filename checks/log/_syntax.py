@@ -12,6 +12,7 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
 from .. import _version_skew as skew
+from .._reinstall import reinstall
 
 _READS = re.compile(r"\b(?:eval|exec|literal_eval|compile|parse|query)\(")
 
@@ -56,7 +57,7 @@ def where_syntax_fails(groups: Mapping[str, str], raised: UncaughtException | No
                 ),
                 Fix(
                     "Install it again, or a release for this Python.",
-                    (shell("pip install --force-reinstall {:package}", name),),
+                    (reinstall(name), "pip check"),
                 ),
             ),
         )

@@ -65,7 +65,7 @@ NOTHING_TO_DRAW = Case(
     (Fix("Print how many points there are, and look at the initial cloud (\"Number of points at initialisation\").",
          ("print(means3D.shape)", "ls -la SCENE/sparse/0")),
      Fix("Build it again for this GPU, with the torch of this environment.",
-         ("pip install --force-reinstall --no-build-isolation ./submodules/diff-gaussian-rasterization",))),
+         ("pip install --force-reinstall --no-deps --no-build-isolation ./submodules/diff-gaussian-rasterization",))),
     'Traceback (most recent call last):\n  File "/home/user/train.py", line 7, in training\n    render(cam)\n  File '
     '"/v/lib/python3.10/site-packages/diff_gaussian_rasterization/__init__.py", line 9, in forward\n'
     "    _C.rasterize()\nRuntimeError: CUDA error: invalid configuration argument\n",

@@ -9,6 +9,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import shown, source_line
+from ._divided_quantities import of_assertion
 
 _ASSERT = "https://docs.python.org/3/reference/simple_stmts.html#the-assert-statement"
 _DATASET = "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/datasets/gpt_dataset.py"
@@ -86,7 +87,8 @@ ROWS = (
         "The assertion has no message. The first value must be a multiple of the second: batches and samples of the "
         "ranks or the micro batch, heads, layers and experts of the parallel size.",
         Fix("Print both values, and change one of them so that it divides.", ()), _ASSERT,
-        summary="A size is not a multiple of another one, as the script requires.", cases=_MULTIPLES),
+        summary="A size is not a multiple of another one, as the script requires.", cases=_MULTIPLES,
+        explain=lambda groups, raised: of_assertion(groups["what"], raised)),
     Row("log_positions_fewer_than_sequence", "root", "launcher",
         r"assert [\w.]*max_position_embeddings >= [\w.]+|"
         r"max_position_embeddings \(\d+\) must be greater than or equal to seq_length",

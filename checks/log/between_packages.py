@@ -18,6 +18,7 @@ from ._missing_settings import missing_in_config
 from ._own_values import unpacked_batch
 from ._refused_by_programs import refused_by_program
 from ._refused_inputs import refused_input
+from ._trainer_arguments import wrong_argument
 from .exceptions import unknown_exceptions
 
 # What Python says if a caller was written for another version of what it calls. Objects of Python's own types are wrong
@@ -98,6 +99,8 @@ def log_packages_do_not_fit(log: Log) -> Answer:
         short = short_name(one.type)
         if one.signatures or short not in _TYPES or not _DO_NOT_FIT.search(one.message) or in_handler(one):
             continue
+        if wrong_argument(one):
+            continue  # what the script passes
         if known := refused_input(one) or refused_by_program(one) or unpacked_batch(one):
             return _problem(one, known.title, known.fixes, known.why)
         if packages := _raised_in_package(one):

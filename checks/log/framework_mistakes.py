@@ -15,6 +15,7 @@ from ._first_of_chain import in_handler
 from ._messages import first_of_empty, short_name
 from ._refused_by_programs import refused_by_program
 from ._refused_inputs import refused_input
+from ._trainer_arguments import wrong_argument
 from ._values_that_are_none import name_of_none, none_in_package
 from .exceptions import has_signature, unknown_exceptions
 from .versions_shown import version_in
@@ -187,7 +188,7 @@ def log_framework_failed(log: Log) -> Answer:
             continue  # probably a consequence
         if one.signatures or not packages or not mistakes.within_packages(one) or in_handler(one):
             continue
-        if refused_input(one) or none_in_package(one):
+        if refused_input(one) or none_in_package(one) or wrong_argument(one):
             continue  # what the script passes
         title = _title(one, log, packages)
         if title is None:

@@ -34,9 +34,9 @@ ROWS = (
         "Geometric warns at the import (\"Disabling its usage\") and then works without it.",
         Fix("Install the wheel for this torch and CUDA.",
             ("python -c 'import torch; print(torch.__version__, torch.version.cuda)'",
-             "pip install --force-reinstall {package:package} -f https://data.pyg.org/whl/torch-2.6.0+cu124.html  # "
-             "both "
-             "versions")), _GEOMETRIC, summary="A function of PyTorch Geometric needs a package that does not load."),
+             "pip install --force-reinstall --no-deps {package:package} -f "
+             "https://data.pyg.org/whl/torch-2.6.0+cu124.html  # both versions", "pip check")), _GEOMETRIC,
+        summary="A function of PyTorch Geometric needs a package that does not load."),
     Row("log_graph_lonely_nodes", "root", "script", r"There are 0-in-degree nodes in the graph",
         ("dgl._ffi.base.DGLError: There are 0-in-degree nodes in the graph, output for those nodes will be invalid.",),
         "some nodes of the graph have no incoming edge, so this layer has nothing to compute for them",

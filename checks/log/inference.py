@@ -290,8 +290,8 @@ ROWS = (
         "sgl-kernel has no library that fits this GPU, torch or CUDA",
         "SGLang's kernels are compiled for some GPUs and one torch release. The following lines list what was "
         "tried.",
-        Fix("Install sglang, sgl-kernel and torch together.",
-            ("pip install --upgrade --force-reinstall sglang sgl-kernel", "pip show sglang sgl-kernel torch")),
+        Fix("Install sglang again: it requires the torch and the sgl-kernel that fit it.",
+            ("pip uninstall -y sgl-kernel; pip install --upgrade 'sglang[all]'", "pip show sglang sgl-kernel torch")),
         "https://docs.sglang.io/get_started/install.html"),
     Row("log_vllm_engine_has_no_executor", "root", "library",
         r"'LLMEngine' object has no attribute 'model_executor'",

@@ -12,6 +12,8 @@ from mgpu.snapshot import UncaughtException
 
 from .. import _calls as calls
 from .. import _version_skew as skew
+from .._reinstall import OFFERS_WHEELS, WHEELS_FOR_ONE_TORCH, rebuild
+from ._abi_of_symbols import ASK, abi_of
 from ._circumstances import said, shown
 from ._module_cases import BNB_CUDA_CHOSEN, BNB_NOT_INSTALLED, BNB_SOURCE_TREE, NO_BITSANDBYTES
 from ._numpy_sizes import built_for_numpy
@@ -54,6 +56,25 @@ def _of_apex(file: str) -> Meaning:
     )
 
 
+def _of_package(package: str) -> tuple[Fix, ...]:
+    """Return how to get a compiled part of this package for the installed torch, which stays as it is."""
+    if package in WHEELS_FOR_ONE_TORCH:
+        return (
+            Fix(
+                f"Install the release of {package} that was made for this torch.",
+                (ASK, shell("pip install --force-reinstall --no-deps {:package}==RELEASE", package), _CHECK_BUILT),
+            ),
+        )
+    wheel = (
+        "Install a wheel from its releases on GitHub whose name has this torch, its CUDA, this Python and the same ABI "
+        "(cxx11abiTRUE or FALSE)."
+    )
+    return (
+        Fix(f"Build {package} for this torch, which stays installed.", (*rebuild(package), _CHECK_BUILT)),
+        *((Fix(wheel, (ASK, "pip install --force-reinstall --no-deps WHEEL")),) if package in OFFERS_WHEELS else ()),
+    )
+
+
 def _extension(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Name the package of the extension that does not load; None if its file does not show it."""
     *folders, file = groups["library"].replace("\\", "/").split("/")
@@ -66,17 +87,16 @@ def _extension(groups: Mapping[str, str], raised: UncaughtException | None) -> M
     if package == "apex":
         return _of_apex(file)
     if package:
-        again = "pip install --force-reinstall --no-build-isolation --no-cache-dir {:package}"
         return Meaning(
             f"{package}: {_BUILT}",
-            f"{file} is its file. {_BUILT_FOR_ONE}",
-            (Fix(f"Reinstall {package} for this torch.", (shell(again, package), _CHECK_BUILT)),),
+            f"{file} is its file. {_BUILT_FOR_ONE}{abi_of(groups['symbol'])}",
+            _of_package(package),
         )
     if not folders or groups["library"].startswith("/"):
         return None
     return Meaning(
         f"{_BUILT}: {file}",
-        f"It was compiled in a source folder ({folders[0]}). {_BUILT_FOR_ONE}",
+        f"It was compiled in a source folder ({folders[0]}). {_BUILT_FOR_ONE}{abi_of(groups['symbol'])}",
         (
             Fix(
                 "Delete the old build, and compile it again in that folder, with the installed torch.",
@@ -134,7 +154,7 @@ ROWS = (
     Row("log_extension_for_another_torch", "root", "library",
         r"^(?!.*(?:\blibtorch(?:_\w+)?|libcudnn\w*)\.so)(?:.*[\s'\"(])?(?P<library>[^\s'\"(]+\.so(?:\.\d+)*): "
         r"undefined symbol:"
-        r"(?: (?!_?_?nvJitLink|nccl)\w+|\s*$)",
+        r"(?P<symbol> (?!_?_?nvJitLink|nccl)\w+|\s*$)",
         ("ImportError: my_ops.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E",
          "ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E",
          "OSError: /x/torchaudio/lib/libtorchaudio.so: undefined symbol: _ZNK5torch8autograd4Node4nameEv",
@@ -143,7 +163,7 @@ ROWS = (
         "flash-attn, torchaudio, apex and similar packages are built for exactly one torch version. After a torch "
         "upgrade they no longer load.",
         Fix("Reinstall the extension for this torch.",
-            ("pip install --force-reinstall --no-build-isolation --no-cache-dir PACKAGE",
+            ("pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir PACKAGE",
              "mgpu doctor --only extension_does_not_load,extension_built_for_another_torch")), _EXTENSIONS,
         explain=_extension),
     Row("log_bitsandbytes_without_cuda", "root", "library",

@@ -10,7 +10,8 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from . import _device_cases
-from ._circumstances import counts, message
+from ._circumstances import counts, message, passed
+from ._divided_quantities import of_message
 from ._divided_sizes import divided_size
 
 _MESH = "https://docs.pytorch.org/docs/stable/distributed.html#devicemesh"
@@ -38,6 +39,8 @@ def _division(groups: Mapping[str, str], raised: UncaughtException | None) -> Me
             "that count all ranks together multiply them by the number of ranks first.",
             (Fix("Make the first size a multiple of the second."),),
         )
+    if (named := of_message(what, raised)) is not None:
+        return named
     if _OF_RANKS.search(what) and not _OF_STEPS.match(what):
         return None
     return Meaning(
@@ -80,6 +83,15 @@ _ONE_PROCESS = Case(
      Fix("Or set the tensor, pipeline and context parallel sizes to 1.")),
     "RuntimeError: world_size (1) is not divisible by 2\n",
     "https://github.com/NVIDIA-NeMo/Speech/issues/11480")
+
+_OF_ACCELERATE = Case(
+    passed(r"^accelerate/"),
+    "sizes do not fit the number of ranks: {what}",
+    "Ranks, batch, heads or layers are divided evenly over the ranks of each kind of parallelism.",
+    Fix("Change the number of ranks, the parallel sizes or the batch, so that it divides.", (_VALIDATE,)),
+    'Traceback (most recent call last):\n  File "/x/site-packages/accelerate/parallelism_config.py", line 299, in '
+    "_validate\n    raise ValueError(\nValueError: dp_shard_size 3 must be a multiple of the number of nodes, 2\n",
+    _PARALLEL)
 
 _TWO_DIMENSIONS = Case(
     message(r"Expected device_mesh to have ndim=2"),
@@ -151,9 +163,10 @@ ROWS = (
          "AssertionError: only support equal chunk. Got size of TensorDict 5 and chunk 4."),
         "sizes do not fit the number of ranks: {what}",
         "Ranks, batch, heads or layers are divided evenly over the ranks of each kind of parallelism.",
-        Fix("Change the number of ranks, the parallel sizes or the batch, so that it divides.", (_VALIDATE,)),
+        Fix("Change one of the two sizes that the message names, so that it divides."),
         _PARALLEL,
-        summary="A size cannot be divided evenly over the ranks.", explain=_division, cases=(_ONE_PROCESS,)),
+        summary="A size cannot be divided evenly over the ranks.", explain=_division,
+        cases=(_ONE_PROCESS, _OF_ACCELERATE)),
     Row("log_tensor_parallel_layer_unknown", "root", "script",
         r"(?:Colwise|Rowwise|Sequence)Parallel currently only supports? nn\.\w+",
         ("NotImplementedError: ColwiseParallel currently only support nn.Linear and nn.Embedding!",),

@@ -111,7 +111,7 @@ ROWS = (
         "started it, or its network library (UCX, libfabric) fails on this node.",
         Fix("Use the mpirun of the same installation.",
             ("which mpirun; python -c 'from mpi4py import MPI; print(MPI.Get_library_version())'",
-             "pip install --force-reinstall --no-binary mpi4py mpi4py")), _HELP, cases=(_NO_MANAGER,)),
+             "pip install --force-reinstall --no-deps --no-binary mpi4py mpi4py")), _HELP, cases=(_NO_MANAGER,)),
     Row("log_mpi_rank_ended", "wrapper", "launcher",
         r"Primary job +terminated normally, but \d+ process|MPI_ABORT was invoked on rank|"
         r"detected that one or more processes exited with non-zero status|"

@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, names_file, signatures
 from mgpu.snapshot import UncaughtException
 
-from . import _checkpoint_cases, _device_cases, _flat_shards, _loading_cases
+from . import _checkpoint_cases, _checkpoint_shapes, _device_cases, _flat_shards, _loading_cases
 from ._image_cases import SIZES_DIFFER
 from ._plain_script_cases import in_plain_script
 from ._sizes import sizes
@@ -24,9 +24,9 @@ _FSDP_UTILS = "https://github.com/huggingface/accelerate/blob/main/src/accelerat
 
 
 def _of_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Explain two sizes of a parameter: flat pieces of it, or a head with another number of classes."""
-    of_width = _checkpoint_cases.of_width(raised)
-    return _flat_shards.explain(groups, raised) or of_width or _checkpoint_cases.of_classes(groups, raised)
+    """Explain two sizes of a parameter: flat pieces of it, a head with other classes, or what the numbers show."""
+    known = _flat_shards.explain(groups, raised) or _checkpoint_cases.of_width(raised)
+    return known or _checkpoint_cases.of_classes(groups, raised) or _checkpoint_shapes.explain(groups, raised)
 
 
 # fmt: off
@@ -173,8 +173,8 @@ ROWS = (
         because_of=("log_checkpoint_sizes_differ", "log_weights_lost_to_zero3"), cases=_loading_cases.KEYS,
         explain=names_of_both),
     Row("log_checkpoint_sizes_differ", "root", "script",
-        r"size mismatch for [^\s:]+: copying a param(?!.*torch\.Size\(\[0\]\))|"
-        r"Global shape mismatch for loaded|Size mismatch between saved|"
+        r"(?P<what>size mismatch for [^\s:]+: copying a param(?!.*torch\.Size\(\[0\]\)).*|"
+        r"Global shape mismatch for loaded.*|Size mismatch between saved.*)|"
         r"[Ss]hape mismatch\b.*\bcheckpoint|[Cc]heckpoint\b.*\bshape mismatch",
         ("        size mismatch for head.weight: copying a param with shape torch.Size([16, 8]) from checkpoint, the "
          "shape in current model is torch.Size([32, 8]).",
@@ -183,11 +183,11 @@ ROWS = (
          "ValueError: Size mismatch between saved torch.Size([64, 8]) and current: torch.Size([96, 8]) for embed"),
         "a parameter in the checkpoint has another size than in the model",
         "It was written with another configuration (the folder of an earlier run, resumed after the config changed), "
-        "or with another tensor- or pipeline-parallel size.",
+        "or with another tensor-parallel size.",
         (Fix("Compare the checkpoint's configuration with the run's.", ("ls -lt CHECKPOINT_FOLDER",)),
          Fix("Resume with the configuration and parallel sizes that wrote it, convert it, or start in a new folder.")),
         "https://pytorch.org/docs/stable/generated/torch.nn.Module.html", cases=_checkpoint_cases.SIZES,
-        remark=sizes(_flat_shards.BOTH), explain=_of_sizes),
+        explain=_of_sizes),
     Row("log_weights_lost_to_zero3", "root", "script",
         r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D|weight should have at least three dimensions|"
         r"mat2 must be a matrix, got 1-D tensor|got weight of shape \[0\] and normalized_shape|"

@@ -60,7 +60,7 @@ ROWS = (
         "torch, numpy with MKL, faiss, scikit-learn and conda each bring a copy. Two of them in one process are not "
         "safe.",
         (Fix("Take all of them from one source (all from pip or all from conda-forge).",
-             ("conda install -c conda-forge nomkl", "pip install --force-reinstall numpy")),
+             ("conda install -c conda-forge nomkl", "pip install --force-reinstall --no-deps numpy")),
          Fix("Let it go on for now.", ("export KMP_DUPLICATE_LIB_OK=TRUE",), kind="stopgap",
              caveat="Results can be wrong.")), _LIBRARIES,
         summary="Two copies of the OpenMP runtime are in one process."),

@@ -8,6 +8,7 @@ from mgpu.signature import Case, Row, signatures
 from . import _device_cases, _plain_torch_cases, _recomputed_dtypes
 from ._circumstances import every, line_of, never, passed, said
 from ._in_place_cases import CHANGED_IN_PLACE
+from ._trainer_arguments import handed_to_trainer
 from ._unused_parameters import FIX, TITLE, WHY, explain_unused
 
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
@@ -31,6 +32,17 @@ _DATA_PARALLEL = Case(
     Fix("Access the model inside.", ("model.module.{name:name}",)),
     "AttributeError: 'DataParallel' object has no attribute 'generate'\n",
     "https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html")
+_WRAPPED_FOR_TRAINER = Case(
+    handed_to_trainer,
+    "a trainer got a model that is wrapped already ({wrapper}): it reads .{name}, which only the model inside has",
+    "The script wrapped the model (DistributedDataParallel, prepare(), deepspeed.initialize()) before it made the "
+    "trainer. Trainers wrap the model themselves.",
+    Fix("Pass the model that is not wrapped, and leave out the call that wraps it.", ("Trainer(model=model.module)",)),
+    'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    trainer = SFTTrainer('
+    'model=model)\n  File "/x/site-packages/trl/trainer/sft_trainer.py", line 412, in __init__\n    if '
+    'model.config.use_cache:\n  File "/x/site-packages/torch/nn/modules/module.py", line 1931, in __getattr__\n    '
+    "raise AttributeError(\nAttributeError: 'DistributedDataParallel' object has no attribute 'config'\n",
+    "https://huggingface.co/docs/transformers/main_classes/trainer")
 _TOTAL_BATCH = Case(
     said(r"(?:[Tt]otal|[Gg]lobal|IMS_PER_BATCH).{0,20} must be divisible by (?:the )?(?:world|number)"),
     "the total batch size is not a multiple of the number of ranks",
@@ -89,7 +101,8 @@ ROWS = (
         "prepare() wraps the model. The wrapper forwards calls, not attributes.",
         Fix("Access the model inside.", ("accelerator.unwrap_model(model).{name:name}", "model.module.{name:name}")),
         "https://github.com/huggingface/diffusers/issues/3651",
-        summary="The script reads an attribute of the model from DDP's wrapper.", cases=(_DATA_PARALLEL,)),
+        summary="The script reads an attribute of the model from DDP's wrapper.",
+        cases=(_WRAPPED_FOR_TRAINER, _DATA_PARALLEL)),
     Row("log_ddp_internals_differ", "root", "library",
         rf"DistributedDataParallel'? object has no attribute '?(?P<name>{_DDP_INTERNALS})\b",
         ("AttributeError: 'MMDistributedDataParallel' object has no attribute '_use_replicated_tensor_module'",

@@ -11,6 +11,7 @@ from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Libraries, Python, Pytorch
 from mgpu.text import counted, listed
 
+from .._reinstall import rebuild
 from .._versions import TOGETHER, satisfies, split_requirement
 
 _METADATA = "https://packaging.python.org/en/latest/specifications/core-metadata/"
@@ -113,14 +114,7 @@ def extension_built_for_another_torch(libraries: Libraries, pytorch: Pytorch) ->
     return Problem(
         f"{listed(f'{name} is built for {tag}' for name, tag in bad.items())}; torch is {pytorch.version}",
         fix=(
-            Fix(
-                commands=(
-                    shell(
-                        "pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir {:package}",
-                        list(bad),
-                    ),
-                )
-            ),
+            Fix(commands=rebuild(*bad)),
             Fix("Or remove it.", (shell("pip uninstall -y {:package}", list(bad)),)),
         ),
         evidence=dict(bad),
@@ -144,6 +138,6 @@ def pynvml_redirector_installed(packages: Mapping[str, str]) -> Answer:
     return Problem(
         f"pynvml {installed} is installed {'alongside' if 'nvidia-ml-py' in packages else 'instead of'} nvidia-ml-py",
         "It contains an old module of the same name." if old else "It makes every rank print a deprecation warning.",
-        Fix(commands=("pip uninstall -y pynvml", "pip install --force-reinstall nvidia-ml-py")),
+        Fix(commands=("pip uninstall -y pynvml", "pip install --force-reinstall --no-deps nvidia-ml-py")),
         {"pynvml": installed, "nvidia-ml-py": packages.get("nvidia-ml-py")},
     )

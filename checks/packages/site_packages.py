@@ -78,7 +78,8 @@ def package_installed_over_another(libraries: Libraries) -> Answer:
         fix=Fix(
             commands=(
                 shell("pip uninstall -y {:package}", list(double)),
-                shell("pip install --force-reinstall {:package}", list(double)),
+                shell("pip install --force-reinstall --no-deps {:package}", list(double)),
+                "pip check",
             )
         ),
         evidence={name: ", ".join(versions) for name, versions in double.items()},

@@ -28,7 +28,7 @@ def add_matches(
     for key, one in raised.items():
         line = f"{_INDENT}{one.code}"
         for name, match in signatures.rows_of(line) if one.code else ():
-            if name in signatures.context or not _is_code(line, match.start()):
+            if name in signatures.context or not _is_code(line, match.start()) or _holds(one, match):
                 continue
             raised[key] = one = replace(one, signatures=tuple(dict.fromkeys((*one.signatures, name))))
             latest[name] = latest[key_of(one)]
@@ -39,6 +39,11 @@ def add_matches(
                     name, one.code or "", one.file, one.line, one.rank, one.at, one.times, one.ranks, groups
                 ),
             )
+
+
+def _holds(one: UncaughtException, match: re.Match[str]) -> bool:
+    """Whether a row is about an assertion that did not fail: its line raised another exception, such as x % 0."""
+    return match[0].lstrip().startswith("assert") and "AssertionError" not in one.type
 
 
 def _is_code(line: str, place: int) -> bool:

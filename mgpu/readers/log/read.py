@@ -19,6 +19,7 @@ from mgpu.readers.log import (
     handled_exceptions,
     last_step,
     lone_work,
+    padded_rows,
     plain,
     prefilter,
     printed_after,
@@ -163,7 +164,7 @@ class _File:
         if self.pieces % _LOOK_FOR_RANKS == 0 or self.pieces < _LOOK_FOR_RANKS:
             self.found.ranks.update(map(int, _PREFIX.findall(piece)))
         self.pieces += 1
-        piece = self.powershell.joined(plain.text(piece))
+        piece = padded_rows.unpadded(self.powershell.joined(plain.text(piece)), self.signatures.match_text)
         self.course.announced.take_bars(piece)
         shapes = prefilter.shape(piece).split(b"\n")
         if self.labelled is None:
