@@ -276,5 +276,5 @@ def _samples() -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 def _iterate() -> Iterator[tuple[str, tuple[str, ...]]]:
     for row in signature_rows():
-        if row.makes_check and not re.compile(row.pattern).groupindex and row.explain is None:
+        if row.makes_check and not re.compile(row.pattern).groupindex and not (row.explain or row.explain_in):
             yield from ((row.id, _words(sample)) for sample in row.samples)
