@@ -93,8 +93,8 @@ def _of_one(one: _Call) -> Meaning:
         f"the ranks called different collectives, or the same one with different shapes: rank {one.rank} "
         f"is in {one.text}",
         "The line is cut before the call of the other rank. If it is another operation, the code takes another way on "
-        "one of them (a condition on the rank, a loop with another number of steps). If it is the same one with another "
-        "shape, a batch or an output has another size on one rank.",
+        "one of them (a condition on the rank, a loop with another number of steps). If it is the same one with "
+        "another shape, a batch or an output has another size on one rank.",
         (Fix("Read the whole line, or that of another rank: it has both calls."), COMPARE_STACKS),
     )
 

@@ -22,6 +22,7 @@ from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.reported_error import with_report
 from mgpu.readers.log.row_matching import Signatures, signature_rows
 from mgpu.readers.log.usage import similar_option
+from mgpu.readers.log.wrapped_names import wrapped_name
 from mgpu.snapshot import CutTraceback, LastStep, Log, OwnError, Pause, SignatureMatch, UncaughtException
 
 _EXCERPT_LINES = 60  # a longer log was not typed or wrapped by hand
@@ -36,6 +37,7 @@ _FEWEST, _MOST = 2, 10  # words of a message that another line can contain
 _MORE = 5  # characters that it must have besides
 _CODE = re.compile(r"^(?:raise |assert |return |logg?(?:er|ing)?\.|print\(|warnings\.)|\bFile \"")
 _NOT_ACCEPTED = "error: unrecognized arguments: "
+_NO_KEY = "Missing key in checkpoint state_dict: "
 _USUAL_TYPES = ("ValueError", "RuntimeError")  # of a message that was logged without its type
 _LONG_WORD, _ALIKE = 5, 0.8  # shorter words must be equal; similarity of longer ones
 
@@ -49,7 +51,8 @@ def read_end(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
         _with_reports(_with_details(log, tail), tail, lines, signatures),
         cut=tuple(with_report(one, tail, lines) for one in log.cut),
     )
-    log = replace(_read_again(_with_options(log, tail, lines), tail, signatures), reached=_reached(log, tail, lines))
+    log = _with_saved_names(_with_options(log, tail, lines), tail)
+    log = replace(_read_again(log, tail, signatures), reached=_reached(log, tail, lines))
     caught = caught_messages.find(tail, log.files[-1], lines)
     log = _of_caught(log, caught, signatures) if caught else log
     last = own_error(tail, log, lines) or caught
@@ -74,6 +77,16 @@ def _with_options(log: Log, tail: str, lines: int) -> Log:
         return replace(one, groups={**one.groups, "wrong": similar[0], "meant": similar[1]}) if similar else one
 
     return replace(log, seen=tuple(map(with_option, log.seen)))
+
+
+def _with_saved_names(log: Log, tail: str) -> Log:
+    """Return the log in which a name that a checkpoint lacks has the same one with a wrapper's part, if it is there."""
+    missing = next((one for one in log.seen if _NO_KEY in one.text and one.groups.get("key")), None)
+    if missing is None:
+        return log
+    saved = wrapped_name(tail.split("\n"), missing.groups["key"])
+    with_name = replace(missing, groups={**missing.groups, "saved": saved}) if saved else missing
+    return replace(log, seen=tuple(with_name if one is missing else one for one in log.seen))
 
 
 def _pause(log: Log, tail: str, lines: int, signatures: Signatures) -> Pause | None:
