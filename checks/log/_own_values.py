@@ -29,6 +29,7 @@ from ._missing_gradients import no_gradients
 from ._missing_settings import missing_in_config
 from ._next_items import used_up, without_parameters
 from ._opencv import refused_array
+from ._optimizer_state import state_of_other_parameters
 from ._own_arguments import not_a_size, path_that_is_none
 from ._own_calls import given_twice, not_pickled
 from ._own_checks import endless_recursion, stopped_by_itself
@@ -346,6 +347,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_by_framework,
     refused_by_tensorflow,
     no_gradients,
+    state_of_other_parameters,
     refused_tensor,
     wrong_kind,
     refused_by_torch,
