@@ -36,6 +36,7 @@ from ._own_checks import endless_recursion, stopped_by_itself
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
 from ._printed_paths import doubled_path, with_path
+from ._process_groups import group_not_made
 from ._python_errors_in_torch import python_error_in_torch
 from ._refused_at_start import refused_at_start
 from ._refused_by_frameworks import refused_by_framework
@@ -352,6 +353,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     wrong_kind,
     refused_by_torch,
     python_error_in_torch,
+    group_not_made,
     refused_at_start,
     lacks_attribute,
     uncollated,

@@ -209,10 +209,10 @@ ROWS = (
         (_FIRST, Fix("Find where the ranks diverge.",
                      ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py",))), _GLOO),
     Row("log_gloo_mesh_failed", "secondary", "network",
-        r"[Cc]onnect ?[Ff]ull ?[Mm]esh failed|"
+        r"[Cc]onnect ?[Ff]ull ?[Mm]esh(?: fa|\s*$)|"
         r"gloo/transport/tcp/.*connect.*(?:No route to host|Connection timed out|Network is unreachable)",
         ("RuntimeError: Gloo connectFullMesh failed with [../gloo/transport/tcp/pair.cc:144] no error",
-         "Connect full mesh failed",
+         "Connect full mesh failed", "RuntimeError: Gloo connectFullMesh fai", "RuntimeError: Gloo connectFullMesh",
          "RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:220] result >= 0. -1 vs "
          "0. connect [172.17.0.1]:1234: No route to host"),
         "the ranks could not connect to each other over gloo",

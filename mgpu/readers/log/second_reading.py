@@ -29,9 +29,11 @@ _EXCERPT_LINES = 60  # a longer log was not typed or wrapped by hand
 _WRAPPED_AT = 50  # characters of the shortest line that a terminal or a person breaks
 _TOGETHER = 6  # most lines of one wrapped message
 _WORD = re.compile(r"[a-z]{2,}")
+_END = re.compile(r"(?<![A-Za-z])[A-Za-z]+$")
 _TYPE = re.compile(r"^\W*(?:[\w.]*(?:Error|Exception)) ?: ")
 _FEWEST_WORDS, _FEWEST_LETTERS = 4, 24
 _CUT_WORDS = 6  # of a message that is cut before its end
+_CUT_IN_WORD, _CUT_LETTERS = 3, 18  # words and letters of one that the log ends with, in the middle of a word
 _MISTAKES = 2
 _FEWEST, _MOST = 2, 10  # words of a message that another line can contain
 _MORE = 5  # characters that it must have besides
@@ -199,6 +201,8 @@ def _of_exceptions(log: Log, raised: list[UncaughtException], signatures: Signat
     for one in raised:
         lines = [f"{one.type}: {one.message}", *((one.more or "").split("\n") if one.more else _below(one, log, tail))]
         match = _wrapped(lines, signatures, 0, raised=True) or _typed(one.message, signatures)
+        if match is None and one.line == log.lines and not one.more:
+            match = _cut_in_word(one.message, signatures)
         if match is None:
             continue
         name, groups = match
@@ -260,7 +264,29 @@ def _typed(message: str, signatures: Signatures) -> tuple[str, dict[str, str]] |
     words = _words(message)
     if len(words) < _FEWEST_WORDS or sum(map(len, words)) < _FEWEST_LETTERS:
         return None
-    found = {name for name, sample in _samples() if _explains(name, signatures) and _says_the_same(words, sample)}
+    found = {
+        name
+        for name, sample, explained in _samples()
+        if not explained and _explains(name, signatures) and _says_the_same(words, sample)
+    }
+    return (found.pop(), {}) if len(found) == 1 else None
+
+
+def _cut_in_word(message: str, signatures: Signatures) -> tuple[str, dict[str, str]] | None:
+    """Return the only row with a sample that begins with an exception's message, of which the last word is cut."""
+    end = _END.search(message)
+    if end is None:
+        return None
+    whole, part = _words(message[: end.start()]), end[0].lower()
+    if len(whole) < _CUT_IN_WORD - 1 or sum(map(len, whole)) + len(part) < _CUT_LETTERS:
+        return None
+    found = {
+        name
+        for name, sample, _ in _samples()
+        if sample[: len(whole)] == whole
+        and any(word.startswith(part) and word != part for word in sample[len(whole) : len(whole) + 1])
+        and signatures.roles.get(name) == "root"
+    }
     return (found.pop(), {}) if len(found) == 1 else None
 
 
@@ -282,12 +308,16 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 @cache
-def _samples() -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the words of the samples of all rows whose meaning needs no value from the line."""
+def _samples() -> tuple[tuple[str, tuple[str, ...], bool], ...]:
+    """Return the words of the samples of all rows whose texts have no value from the line.
+
+    With each, whether a function can explain more of the exception.
+    """
     return tuple(_iterate())
 
 
-def _iterate() -> Iterator[tuple[str, tuple[str, ...]]]:
+def _iterate() -> Iterator[tuple[str, tuple[str, ...], bool]]:
     for row in signature_rows():
-        if row.makes_check and not re.compile(row.pattern).groupindex and not (row.explain or row.explain_in):
-            yield from ((row.id, _words(sample)) for sample in row.samples)
+        if row.makes_check and not re.compile(row.pattern).groupindex:
+            explained = row.explain is not None or row.explain_in is not None
+            yield from ((row.id, _words(sample), explained) for sample in row.samples)
