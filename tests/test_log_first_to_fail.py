@@ -29,7 +29,7 @@ def first_rank(tmp_path: Path, text: str) -> tuple[str, int | None]:
 
 def test_a_rank_that_only_reports_a_timeout_is_not_named(tmp_path: Path) -> None:
     text = WAITED.format(0, 9) + WAITED.format(1, 9) + WAITED.format(2, 9)
-    assert first_rank(tmp_path, text) == ("log_collective_timed_out", None)
+    assert first_rank(tmp_path, text) == ("log_exchange_stalled", None)
 
 
 def test_nor_is_one_that_never_came(tmp_path: Path) -> None:
@@ -41,3 +41,7 @@ def test_nor_is_one_that_never_came(tmp_path: Path) -> None:
 def test_one_with_an_exception_is(tmp_path: Path) -> None:
     raised = frames((SCRIPT, "main", "check()"), prefix="[rank3]: ") + "[rank3]: ValueError: bad batch\n"
     assert first_rank(tmp_path, raised + WAITED.format(0, 9) + WAITED.format(1, 9))[1] == 3
+
+
+def test_nor_is_one_whose_line_is_all_that_there_is(tmp_path: Path) -> None:
+    assert first_rank(tmp_path, WAITED.format(0, 9)) == ("log_collective_timed_out", None)
