@@ -39,6 +39,8 @@ class Meaning(NamedTuple):
 Applies: TypeAlias = Callable[["Log", "UncaughtException | None"], bool]
 # The line's groups, and the exception that it belongs to, if its traceback is in the log.
 Explain: TypeAlias = Callable[[Mapping[str, str], "UncaughtException | None"], "Meaning | None"]
+# The same, with all that the log shows of the run.
+ExplainIn: TypeAlias = Callable[["Log", Mapping[str, str], "UncaughtException | None"], "Meaning | None"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Row:
     effect_of: EffectOf | None = None
     tags: tuple[Tag, ...] = ()
     explain: Explain | None = None  # a more specific meaning, or None for the row's own
+    explain_in: ExplainIn | None = None  # instead of `explain`, if the meaning depends on other lines of the log, too
     cases: tuple[Case, ...] = ()  # the first that applies replaces the row's own meaning
     remark: Callable[[str], str] | None = None  # a sentence about the line's own values, after the reason; or ""
 
@@ -197,7 +200,8 @@ def _shown(log: Log) -> dict[str, str]:
 
 
 def _meaning(row: Row, groups: dict[str, str], log: Log, raised: UncaughtException | None) -> Meaning:
-    if special := row.explain(groups, raised) if row.explain else None:
+    special = row.explain(groups, raised) if row.explain else None
+    if special := special or (row.explain_in(log, groups, raised) if row.explain_in else None):
         return special
     groups = {**_shown(log), **groups, "the_traceback": the_traceback(raised), **_own_line(raised)}
     means: Row | Case = next((case for case in row.cases if case.when(log, raised)), row)

@@ -22,6 +22,9 @@ _THERE_FIRST = re.compile(
     r"(?i)\bonly (?:found |have |has )?(?P<there>\d+) (?:CUDA |visible )?(?:gpu|device)s?\b.{0,40}"
     r"\b(?:requires?d?|need(?:s|ed)?|requested|expected|wanted) ?:?(?: at least)? (?P<wanted>\d+)\b"
 )
+_IN_CLUSTER = re.compile(r"(?i)\b(?:in|of|by) (?:the|this|your) cluster\b|\bcluster (?:only )?has\b")
+_OF_RAY = re.compile(r"\bray\b|\bray[./]|\bRay[A-Z]|placement_group|\bRay\b")
+_OF_NODE = 8  # GPUs that a node has at most, but for a few machines
 
 
 def other_dtype(one: UncaughtException, condition: str) -> Meaning | None:
@@ -69,6 +72,9 @@ def too_few_gpus(one: UncaughtException) -> Meaning | None:
     if not found or int(found["wanted"]) <= int(found["there"]):
         return None
     wanted, there = int(found["wanted"]), int(found["there"])
+    in_ray = bool(_OF_RAY.search(" ".join((one.message, *one.frames, *(call.code or "" for call in one.calls)))))
+    if in_ray or _IN_CLUSTER.search(one.message):
+        return _cluster_too_small(one, wanted, there, "Ray cluster" if in_ray else "cluster")
     return Meaning(
         f"the script's settings request {counted(wanted, 'GPU')}, and this process sees {there} ({one.place})",
         "The number comes from an option or the config. What the process sees is limited by the machine, by the Slurm "
@@ -76,8 +82,39 @@ def too_few_gpus(one: UncaughtException) -> Meaning | None:
         (
             Fix(
                 "Request as many GPUs for the job, or check what limits it.",
-                (shell("sbatch --gres=gpu:{:number} ...", wanted), "nvidia-smi -L", "echo $CUDA_VISIBLE_DEVICES"),
+                (*_job_of(wanted), "nvidia-smi -L", "echo $CUDA_VISIBLE_DEVICES"),
             ),
             Fix(f"Set the number of GPUs in the config or on the command line to {there}."),
+        ),
+    )
+
+
+def _job_of(wanted: int) -> tuple[str, ...]:
+    """Return how Slurm is asked for as many GPUs: --gres counts those of each node, which rarely has more than 8."""
+    if wanted <= _OF_NODE:
+        return (shell("sbatch --gres=gpu:{:number} ...", wanted),)
+    nodes, rest = divmod(wanted, _OF_NODE)
+    return () if rest else (shell("sbatch --nodes={:number} --gpus-per-node={:number} ...", nodes, _OF_NODE),)
+
+
+def _cluster_too_small(one: UncaughtException, wanted: int, there: int, cluster: str) -> Meaning:
+    return Meaning(
+        f"the settings request {counted(wanted, 'GPU')}, and the {cluster} has {there} ({one.place})",
+        f"The {cluster} is what its nodes have joined with, not this machine: nvidia-smi and CUDA_VISIBLE_DEVICES here "
+        "do not show it. A node did not join (yet), joined another head, or joined with fewer GPUs, or the settings "
+        "are for a larger cluster.",
+        (
+            Fix("See which nodes and how many GPUs it has. Wait until all of them are there.", ("ray status",)),
+            Fix(
+                "Join the missing nodes: on each of them, with the head node's own address.",
+                ("ray start --head --port=6379  # on the first node", "ray start --address=HEAD:6379  # on the others"),
+            ),
+            Fix(
+                "If the job itself is too small, request its nodes in Slurm: --gres counts the GPUs of each node."
+                if _job_of(wanted)
+                else "If the job itself is too small, request more nodes.",
+                _job_of(wanted),
+            ),
+            Fix(f"Or request {there} in the config: the number of nodes and of GPUs per node."),
         ),
     )

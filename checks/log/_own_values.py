@@ -31,12 +31,14 @@ from ._missing_gradients import no_gradients
 from ._missing_settings import missing_in_config
 from ._next_items import used_up, without_parameters
 from ._opencv import refused_array
+from ._optimizer_state import state_of_other_parameters
 from ._own_arguments import not_a_size, path_that_is_none
 from ._own_calls import given_twice, not_pickled
 from ._own_checks import endless_recursion, stopped_by_itself
 from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 from ._own_processes import other_end_gone
 from ._printed_paths import doubled_path, with_path
+from ._process_groups import group_not_made
 from ._python_errors_in_torch import python_error_in_torch
 from ._refused_at_start import refused_at_start
 from ._refused_by_frameworks import refused_by_framework
@@ -350,11 +352,13 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_by_framework,
     refused_by_tensorflow,
     no_gradients,
+    state_of_other_parameters,
     other_shape,
     refused_tensor,
     wrong_kind,
     refused_by_torch,
     python_error_in_torch,
+    group_not_made,
     refused_at_start,
     lacks_attribute,
     uncollated,

@@ -12,14 +12,11 @@ from mgpu.snapshot import UncaughtException
 
 from ._followed_values import operands, underlined
 from ._loss_sizes import prediction_and_target
+from ._optimizer_state import LARGEST_SPLIT, LOADS, SMALLEST_SHARD, of_other_parameters, of_other_ranks
 from ._predicted_sizes import smaller_prediction
 
 _SPECTRA = re.compile(r"\birfft\([^*]*\*|\brfft\([^*]*\* *(?:torch\.fft\.)?rfft")
 _SPLIT_PACKAGES = frozenset({"megatron", "torchtitan", "transformer_engine", "mbridge", "nemo", "nemo_rl"})
-_LARGEST_SPLIT = 64  # ranks that share one sequence
-_SMALLEST_SHARD = 10_000  # elements of a sharded parameter
-_OPTIMIZER = re.compile(r"(?:^|/)torch/optim/|optim\w*\.py in step$|in (?:_?fused_)?adam\w*$")
-_LOADS = re.compile(r"load|state_dict|resum|restore|checkpoint(?!\.py in (?:forward|backward|checkpoint|_?recompute))")
 _AT = re.compile(
     r"at non-singleton dimension (?P<dim>\d+)(?:\.\s+Target sizes: (?P<target>\[[\d, ]*\])\.\s+"
     r"Tensor sizes: (?P<shape>\[[\d, ]*\]))?"
@@ -35,7 +32,7 @@ _LIMITS = frozenset({77, 256, 512, 514, 1024, 2048, 4096, 8192, 16384, 32768})  
 def _parts(groups: Mapping[str, str], raised: UncaughtException) -> int:
     """Return over how many ranks one of the two tensors was probably split; 0 if nothing points to it."""
     small, large = sorted((int(groups["a"]), int(groups["b"])))
-    if small < _LARGEST_SPLIT or large % small or not 1 < large // small <= _LARGEST_SPLIT:
+    if small < LARGEST_SPLIT or large % small or not 1 < large // small <= LARGEST_SPLIT:
         return 0
     parallel = _SPLIT_PACKAGES & set(raised.packages) or "apply_rotary" in (raised.raised_in or "")
     return large // small if parallel else 0
@@ -101,7 +98,7 @@ def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -
     for known in _BY_PLACE:
         if found := known(groups, raised):
             return found
-    if raised is None or not _LOADS.search(" ".join((raised.place or "", *raised.frames[-_INNER:]))):
+    if raised is None or not LOADS.search(" ".join((raised.place or "", *raised.frames[-_INNER:]))):
         return _too_long(groups) or _of_rows(groups, raised) or _in_plain_script(groups, raised)
     return Meaning(
         f"the checkpoint does not fit the model: a tensor has {groups['a']} elements in one and {groups['b']} in the "
@@ -137,79 +134,6 @@ def _of_positions(groups: Mapping[str, str], raised: UncaughtException | None) -
             ),
         ),
         complete=True,
-    )
-
-
-def _of_other_ranks(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Explain an optimizer's state that was sharded for another number of ranks: one size is a multiple of the other.
-
-    Shards are padded, so that the larger one can be some elements short of it.
-    """
-    small, large = sorted((int(groups["a"]), int(groups["b"])))
-    of_step = raised is not None and any(_OPTIMIZER.search(frame) for frame in raised.frames)
-    times = round(large / max(1, small))
-    if not of_step or small < _SMALLEST_SHARD or times < 2 or abs(large - small * times) > _LARGEST_SPLIT * times:
-        return None
-    # torch names the state first: exp_avg.mul_(beta1).add_(grad)
-    loads = any(_LOADS.search(frame) for frame in (raised.frames if raised else ()))
-    if int(groups["a"]) < int(groups["b"]) and not loads:
-        return _of_whole_gradient(small, large, times)
-    return Meaning(
-        f"the optimizer's state was probably sharded for another number of ranks: {small} elements and {large}, "
-        f"{times} times as many",
-        "FSDP 1 and ZeRO keep a part of the state per rank. A checkpoint that was saved as such parts fits the number "
-        "of ranks that wrote it.",
-        (
-            Fix("Resume with the number of ranks that wrote the checkpoint."),
-            Fix(
-                "Or save and load a full state, which fits any number of ranks.",
-                (
-                    "FSDP.full_optim_state_dict(model, optimizer)",
-                    "FSDP.optim_state_dict_to_load(model, optimizer, state)",
-                ),
-            ),
-        ),
-    )
-
-
-def _of_other_parameters(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Explain an optimizer's step in which its state and the gradients have different shapes."""
-    last = raised.frames[-_INNER:] if raised else ()
-    if not any(_OPTIMIZER.search(frame) for frame in last) or any(_LOADS.search(frame) for frame in last):
-        return None
-    return Meaning(
-        f"the optimizer's state does not have the shape of the parameters: {groups['a']} and {groups['b']}",
-        "The step combines the state that the optimizer keeps for each parameter with its gradient. The state was "
-        "loaded from a checkpoint of a model with other layers, or with its parameters in another order: "
-        "load_state_dict matches them by their position, not by name. The batch is not the reason.",
-        (
-            Fix("Resume with the model that wrote the checkpoint, with its parameter groups in the same order."),
-            Fix(
-                "Or load the weights only, and start with a new optimizer.",
-                ("model.load_state_dict(checkpoint['model'])  # not: optimizer.load_state_dict(...)",),
-            ),
-        ),
-        complete=True,
-    )
-
-
-def _of_whole_gradient(small: int, large: int, times: int) -> Meaning:
-    return Meaning(
-        f"the optimizer's state and the gradients are not sharded alike: {small} elements and {large}, {times} times "
-        "as many",
-        f"FSDP and ZeRO keep a part of each parameter and of its state per rank (1 of {times}), and reduce the "
-        "gradients to the same part. If the run was not resumed, the backward pass left whole gradients: the model was "
-        "called around its wrapper (model.module, generate, a second forward before the backward pass), within "
-        "no_sync(), or the optimizer was created before the model was wrapped. If it was resumed, the checkpoint was "
-        "saved as parts for another number of ranks.",
-        (
-            Fix(
-                "Create the optimizer after wrapping, and call the wrapped model for each forward pass.",
-                ("model, optimizer = accelerator.prepare(model, optimizer)",),
-            ),
-            Fix("If a trainer does that itself, it does not support FSDP in this release: use DDP or ZeRO-2 with it."),
-            Fix("If it was resumed: use the number of ranks that wrote the checkpoint."),
-        ),
     )
 
 
@@ -269,7 +193,7 @@ def _sides(groups: Mapping[str, str], raised: UncaughtException) -> str:
 def _of_rows(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain two large sizes that are close to each other, if no frame shows a step: rarely those of a batch."""
     small, large = sorted((int(groups["a"]), int(groups["b"])))
-    if (raised is not None and raised.frames) or small < _SMALLEST_SHARD or not 0 < large - small <= small // 10:
+    if (raised is not None and raised.frames) or small < SMALLEST_SHARD or not 0 < large - small <= small // 10:
         return None
     return Meaning(
         f"two tensors have different sizes: {groups['a']} and {groups['b']}, probably rows of an embedding or a shard "
@@ -309,8 +233,8 @@ def _too_long(groups: Mapping[str, str]) -> Meaning | None:
 _BY_PLACE = (
     _of_spectra,
     _of_positions,
-    _of_other_ranks,
-    _of_other_parameters,
+    of_other_ranks,
+    of_other_parameters,
     smaller_prediction,
     prediction_and_target,
 )

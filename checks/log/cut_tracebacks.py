@@ -8,6 +8,9 @@ from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Circumstance, CutTraceback, Log
 from mgpu.text import counted, listed
 
+from ._own_objects import Meaning
+from ._process_groups import group_of_cut
+
 _BLOCK = 4096  # bytes of a file system
 _OPERAND = re.compile(r"\b(?:args|cfg|config|self|opts?|params)(?:\.\w+)+(?![\w(])")
 _ARITHMETIC = re.compile(r"[\w)\]] (?://?|\*|%|\+|-) [\w(]")
@@ -65,6 +68,10 @@ def _lost_by_hook(log: Log, hook: Circumstance) -> Problem:
     )
 
 
+def _of_step(step: Meaning | None) -> str:
+    return f" If this line itself failed, {step.title}. {step.why}" if step else ""
+
+
 @check(
     Severity.ERROR,
     source="https://docs.python.org/3/library/traceback.html",
@@ -89,13 +96,15 @@ def log_traceback_cut(log: Log) -> Answer:
     one = log.cut[0]
     said = f'the program reported "{one.reported}", and the traceback below is cut' if one.reported else ""
     code = f' The line is "{one.code}".' if one.code else ""
+    step = None if said else group_of_cut(one.code, one.frame)
     return Problem(
         f"{said or 'a traceback without its exception'}: the last frame in the log is {one.place}",
         f"This is probably the message of the exception. Its type is not in the log.{code}"
         if said
         else f"The type and the message of the exception are not in the log, so its cause is not known.{code}"
-        f"{_possible(one)}",
+        f"{_possible(one)}{_of_step(step)}",
         (
+            *(step.fixes if step else ()),
             Fix("Read the lines that follow this frame in the complete log, or in the failed rank's own log."),
             Fix("Have each rank write its own log.", ("mgpu launch --log-dir runs train.py",)),
         ),

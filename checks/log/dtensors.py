@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-
 from mgpu.check import Fix
-from mgpu.signature import Case, Meaning, Row, signatures
-from mgpu.snapshot import UncaughtException
+from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import said
+from ._mixed_tensors import OUTSIDE, USE_FORWARD, mixed_tensors
 from ._plain_script_cases import in_plain_script
 
 _FSDP2 = "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
@@ -17,84 +14,6 @@ _FSDP = "https://docs.pytorch.org/docs/stable/fsdp.html"
 _DTENSOR = "https://docs.pytorch.org/docs/stable/distributed.tensor.html"
 _DCP = "https://docs.pytorch.org/docs/stable/distributed.checkpoint.html"
 _CP = "https://docs.pytorch.org/tutorials/unstable/context_parallel.html"
-
-_RECOMPUTES = re.compile(r"torch/utils/checkpoint\.py in (?:recompute_fn|unpack_hook|backward)$")
-
-# What mixes plain tensors with DTensors, from the operator. The first that matches.
-# fmt: off
-_MIXED = (
-    (r"_foreach_norm|_foreach_mul|linalg_vector_norm|aten\.(?:stack|cat)|_foreach_pow",
-     "gradient clipping", "Some parameters are sharded (FSDP 2, tensor parallelism) and some are not: adapters added "
-     "after sharding, experts kept elsewhere, a layer outside of fully_shard. clip_grad_norm_ joins all of them.",
-     Fix("Shard all trained parameters, or clip the two kinds separately.",
-         ("fully_shard(model)  # after adding adapters, and before building the optimizer",
-          "torch.nn.utils.clip_grad_norm_(params, 1.0, foreach=False)", "pip install --upgrade accelerate"))),
-    (r"_foreach_lerp|aten\.lerp|_foreach_(?:copy|sub)|aten\.copy_",
-     "a copy of the weights (EMA, a reference model, loading weights)", "FSDP 2 keeps parameters as DTensors. The copy "
-     "holds plain tensors: it was made before sharding, or loaded from a file.",
-     Fix("Make the copy from the sharded model, and update its local parts.",
-         ("ema = copy.deepcopy(model)  # before fully_shard, then fully_shard both",
-          "ema_p.to_local().lerp_(p.to_local(), 1 - decay)", "torch.distributed.tensor.distribute_tensor(t, "
-                                                             "p.device_mesh, "
-          "p.placements)"))),
-    (r"_fused_|_foreach_|addcmul|addcdiv",
-     "the optimizer's step", "The optimizer got sharded and plain parameters in one group, or its state is plain: it "
-                             "was "
-     "built before sharding, or loaded from a full checkpoint.",
-     Fix("Build the optimizer after sharding, or give it the two kinds in an implementation that takes one tensor at a "
-         "time.", ("torch.optim.AdamW(model.parameters(), foreach=False, fused=False)",
-                   "torch.distributed.checkpoint.state_dict.set_optimizer_state_dict(...)"))),
-    (r"^(?!(?:aten|_?c10d\w*|prims|torchvision|quantized)\.)[a-z]\w*\.\w+",
-     "an operator that is not torch's own", "It has no sharding rule for DTensor, so it accepts local tensors only. "
-     "Tensor or context parallelism shards some of its inputs; the others are plain tensors.",
-     Fix("Register a sharding rule for it, run it on the local tensors, or use torch's own operator.",
-         ("torch.distributed.tensor.experimental.register_sharding(OPERATOR)",
-          "torch.distributed.tensor.experimental.local_map(...)"))),
-    (r"scaled_dot_product|attention|flash_attn",
-     "attention", "With context or tensor parallelism, one of the attention's inputs is sharded and another (a mask, "
-     "positions) is not, or the attention kernel that was chosen does not support it.",
-     Fix("Use flash attention without a mask, and pass every buffer to context_parallel.",
-         ("with sdpa_kernel(SDPBackend.FLASH_ATTENTION):",))),
-)
-_OUTSIDE = (
-    "The script uses the sharded weights outside of the wrapped model's forward(): a layer or the head called "
-    "directly, another method than forward(), a hook, custom weight decay, or buffers and masks that are plain tensors."
-)
-_USE_FORWARD = Fix(
-    "Call the model's forward(), or register the other method.",
-    ("torch.distributed.fsdp.register_fsdp_forward_method(model, 'generate')", "weight.full_tensor()"),
-)
-_RECOMPUTED = Meaning(
-    "activation checkpointing ran a layer again whose weights FSDP 2 had already sharded again",
-    "The recomputation then gets DTensors and plain activations. It happens with nested fully_shard and several "
-    "forward passes before one backward pass (DPO: chosen and rejected, a reward model): the inner layer is sharded "
-    "again after its first backward pass. It is a limit of FSDP 2, not an error of your script.",
-    (
-        Fix("Run one forward pass for both parts of the batch.", ("torch.cat([chosen, rejected])",)),
-        Fix(
-            "Or keep the weights until the step ends, or shard whole layers only.",
-            ("fully_shard(layer, reshard_after_forward=False)", "pip install --upgrade torch"),
-        ),
-    ),
-)
-# fmt: on
-
-
-def _mixed(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    operator = groups["operator"]
-    where = f"{raised.raised_in} {raised.place}" if raised else ""
-    if raised and any(_RECOMPUTES.search(frame) for frame in raised.frames):
-        return _RECOMPUTED
-    if re.search(r"(?i)\bema\b|_ema|ema_|averag", where):
-        operator = "aten.lerp"
-    elif "clip_grad" in where:
-        operator = "aten._foreach_norm"
-    for pattern, who, why, fix in _MIXED:
-        if re.search(pattern, operator):
-            title = f"{who} mixes sharded parameters (DTensor) with plain tensors ({groups['operator']})"
-            return Meaning(title, why, (fix,))
-    return Meaning(f"{groups['operator']} got a sharded tensor (DTensor) and a plain tensor", _OUTSIDE, (_USE_FORWARD,))
-
 
 # fmt: off
 _TOO_FEW_MICROBATCHES = Case(
@@ -116,8 +35,8 @@ ROWS = (
          "DTensor before calling distributed operators!",
          "RuntimeError: aten._foreach_mul_.Tensor: got mixed torch.Tensor and DTensor, need to convert all "
          "torch.Tensor to DTensor before calling distributed operators!"),
-        "{operator} got a sharded tensor (DTensor) and a plain tensor", _OUTSIDE, _USE_FORWARD, _FSDP2,
-        summary="An operator got a sharded tensor (DTensor) and a plain tensor.", explain=_mixed),
+        "{operator} got a sharded tensor (DTensor) and a plain tensor", OUTSIDE, USE_FORWARD, _FSDP2,
+        summary="An operator got a sharded tensor (DTensor) and a plain tensor.", explain_in=mixed_tensors),
     Row("log_fsdp_versions_mixed", "root", "script",
         r"'(?P<policy>MixedPrecisionPolicy|CPUOffloadPolicy|OffloadPolicy)' object has no attribute",
         ("AttributeError: 'MixedPrecisionPolicy' object has no attribute '_module_classes_to_ignore'",),

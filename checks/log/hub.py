@@ -13,6 +13,7 @@ from mgpu.snapshot import UncaughtException
 from ._circumstances import every, message, never, reported, said, several_ranks, within
 from ._file_call_cases import OTHER_SERVER
 from ._library_cases import UPLOAD, not_made
+from ._local_servers import LOCAL_HOST
 from ._relative_paths import NAME_WITHOUT_SLASH
 
 _ERRORS = "https://huggingface.co/docs/huggingface_hub/package_reference/utilities"
@@ -291,7 +292,8 @@ ROWS = (
             ("export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt REQUESTS_CA_BUNDLE=$SSL_CERT_FILE",
              "env | grep -i proxy")), "https://docs.python.org/3/library/ssl.html"),
     Row("log_network_failed", "secondary", "network",
-        r"^(?!.*(?:host='|://)(?:localhost|127\.|0\.0\.0\.0|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.)).*"
+        r"^(?!.*(?:host='|://)(?:localhost|127\.|0\.0\.0\.0|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.))"
+        rf"(?!.*\bHTTPConnectionPool\(host='(?:{LOCAL_HOST})', port=).*"
         r"(?:Max retries exceeded with url|NameResolutionError|"
         r"ReadTimeoutError|Read timed out|ConnectTimeout|RemoteDisconnected|IncompleteRead|ProtocolError\(|"
         r"<urlopen error (?:timed out|\[Errno (?:-[235]|10[14]|11[03])\]))",

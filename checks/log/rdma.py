@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
@@ -17,6 +19,33 @@ _SLOW = Fix("Turn off RDMA.", ("export NCCL_IB_DISABLE=1",), kind="stopgap",
 def _status_pattern(name: str, code: str) -> str:
     """Return a pattern for both formats of a work completion: 'error 12' and 'status=12', with or without its name."""
     return rf"Got completion .*(?:error|status)[ =]\(?(?:(?:{name})[()]+)?(?:{code})\b"
+
+
+# What the kernel answered when a card was to register the memory of a GPU.
+_BY_ERROR = (
+    (
+        re.compile(r"Bad address|err(?:or|no) 14\b"),
+        "Bad address means that the card's driver does not recognize GPU memory at that address: without the module, or "
+        "for memory of CUDA's virtual memory management (NCCL_CUMEM_ENABLE, expandable_segments).",
+    ),
+    (
+        re.compile(r"Invalid argument|err(?:or|no) 22\b"),
+        "Invalid argument means that the driver rejected the request itself. Possible reasons: a flag "
+        "(NCCL_IB_PCI_RELAXED_ORDERING=0 leaves one out), memory of CUDA's virtual memory management (NCCL_CUMEM_ENABLE=0 "
+        "and no expandable_segments avoid it), or a driver of the GPU that is much older than this NCCL. The limit on "
+        "locked memory is not the reason.",
+    ),
+    (
+        re.compile(r"Operation not supported|err(?:or|no) 95\b"),
+        "Operation not supported means that the kernel or the card's driver has no DMA-BUF for GPUs. NCCL_DMABUF_ENABLE=0 "
+        "makes NCCL use nvidia-peermem instead.",
+    ),
+)
+
+
+def _registration_error(line: str) -> str:
+    """Return what the error of a refused registration means."""
+    return next((f" {meaning}" for error, meaning in _BY_ERROR if error.search(line)), "")
 
 
 # fmt: off
@@ -101,7 +130,7 @@ ROWS = (
              who="admin"),
          Fix("Copy through host memory.", ("export NCCL_NET_GDR_LEVEL=LOC NCCL_DMABUF_ENABLE=0",), kind="stopgap",
              caveat="Slower between the nodes.")),
-        "https://github.com/NVIDIA/nccl/issues/778"),
+        "https://github.com/NVIDIA/nccl/issues/778", remark=_registration_error),
     Row("log_ib_not_connected", "root", "network", r"Call to ibv_modify_qp failed",
         ("NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT",
          "misc/ibvwrap.cc:187 NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable"),

@@ -10,6 +10,7 @@ from mgpu.snapshot import UncaughtException
 
 from ._checkpoint_cases import WEIGHT_NAMES
 from ._circumstances import every, said, shown
+from ._local_servers import LOCAL_HOST, TRL_SERVER, explain_server
 from ._sample_sizes import explain_image_tokens, explain_length
 from ._server_cases import NOT_TRLS_SERVER
 
@@ -23,12 +24,6 @@ _VERL_REWARD = "https://verl.readthedocs.io/en/latest/preparation/reward_functio
 _OPENRLHF = "https://github.com/OpenRLHF/OpenRLHF/blob/main/openrlhf/cli/train_ppo_ray.py"
 
 # fmt: off
-_SERVER = (
-    Fix("Start the server first, and check that it answers at the address the trainer uses.",
-        ("CUDA_VISIBLE_DEVICES=0 trl vllm-serve --model MODEL --port 8000", "curl http://HOST:8000/health/",
-         "GRPOConfig(use_vllm=True, vllm_mode='server', vllm_server_host='HOST', vllm_server_port=8000)")),
-    Fix("Or let vLLM share the ranks' GPUs, without a server.", ("GRPOConfig(use_vllm=True, vllm_mode='colocate')",)),
-)
 SEPARATE_GPUS = Fix("Give the vLLM server and the trainer different GPUs.",
                     ("CUDA_VISIBLE_DEVICES=0 trl vllm-serve --model MODEL",
                      "CUDA_VISIBLE_DEVICES=1,2,3 accelerate launch --num_processes 3 train.py"))
@@ -81,25 +76,27 @@ ROWS = (
          "ConnectionError: The vLLM server can't be reached at http://node1:8000 after 120.0 seconds."),
         "the trainer does not reach its vLLM server at {address}",
         "The server was not started, failed, is still loading the model, or runs at another address or port. On "
-        "another node, 0.0.0.0 and localhost do not lead to it.", _SERVER, _TRL_CLIENT,
+        "another node, 0.0.0.0 and localhost do not lead to it.", TRL_SERVER, _TRL_CLIENT,
         summary="The trainer does not reach its vLLM server."),
     Row("log_vllm_server_not_up", "secondary", "timeout", r"Server is not up yet\. Retrying in",
         ("INFO - trl.extras.vllm_client - Server is not up yet. Retrying in 2.0 seconds...",),
         "the trainer waits for its vLLM server, which does not answer",
         "With vllm_mode='server' a server must run before training starts, on other GPUs. It was not started, failed, "
-        "or listens at another address or port.", _SERVER, _TRL_CLIENT),
+        "or listens at another address or port.", TRL_SERVER, _TRL_CLIENT),
     Row("log_local_server_unreachable", "root", "launcher",
-        r"HTTPConnectionPool\(host='(?P<host>localhost|127\.[\d.]+|0\.0\.0\.0|10\.[\d.]+|192\.168\.[\d.]+|"
-        r"172\.(?:1[6-9]|2\d|3[01])\.[\d.]+)', port=(?P<port>\d+)\).*Max retries exceeded",
+        rf"(?:\bHTTPConnectionPool\(host='|Cannot connect to host )(?P<host>{LOCAL_HOST})(?:', port=|:)(?P<port>\d+)"
+        r"(?:\): Max retries exceeded| ssl:)(?P<url>(?: with url: \S+)?)(?P<why>.*)",
         ("requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=8000): Max retries exceeded "
          "with url: /generate/ (Caused by NewConnectionError('<x>: Failed to establish a new connection: [Errno 111] "
-         "Connection refused'))",),
+         "Connection refused'))",
+         "aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host 127.0.0.1:30000 ssl:default [Connect "
+         "call failed ('127.0.0.1', 30000)]"),
         "a local server at {host}:{port} does not answer",
         "A server that generates, scores, stores or logs for this run was not started, has failed, or listens "
         "elsewhere. localhost is this node only. With http_proxy set, the proxy gets the request.",
         Fix("Check that it runs and answers from this node.",
             ("ss -ltnp 'sport = :{port:number}'", "env | grep -i proxy", "export no_proxy=localhost,127.0.0.1")),
-        _TRL_VLLM, summary="A local server does not answer."),
+        _TRL_VLLM, summary="A local server does not answer.", explain_in=explain_server),
     Row("log_generation_server_failed", "secondary", "script",
         r"Exception: Request failed: (?P<code>[45]\d\d), ",
         ("Exception: Request failed: 500, Internal Server Error",),

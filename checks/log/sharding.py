@@ -14,6 +14,7 @@ from ._plain_script_cases import in_plain_script
 from ._sizes import sizes
 from ._state_keys import names_of_both
 from ._tensor_sizes import explain_sizes
+from ._wrapped_names import wrapped_in_checkpoint
 
 _FSDP = "https://pytorch.org/docs/stable/fsdp.html"
 _FSDP2 = "https://pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
@@ -128,7 +129,7 @@ ROWS = (
         "https://github.com/pytorch/torchtitan/issues/961",
         summary="The names that the run loads from a sharded checkpoint differ from the names saved in it.",
         because_of=("log_checkpoint_sizes_differ", "log_loader_state_of_other_size", "log_rank_file_missing"),
-        cases=_checkpoint_cases.KEYS),
+        explain_in=wrapped_in_checkpoint, cases=_checkpoint_cases.KEYS),
     Row("log_checkpoint_exception", "wrapper", "script", r"CheckpointException ranks:",
         ("torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])",),
         "ranks failed while they saved or loaded a sharded checkpoint; their own exceptions follow",

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, signatures
-from mgpu.snapshot import UncaughtException
+from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import shown, within
+from ._differing_calls import COMPARE_STACKS, explain_calls
 from ._first_exchange_cases import FIRST_COLLECTIVE, SCATTERED
 
 _NCCL = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"
@@ -72,7 +73,7 @@ _WITHOUT_IMAGES = Case(
     "the ranks called different collectives, in a model that also reads images: probably one rank's batch had none",
     "A rank with a text-only batch skips the vision encoder, and has no gradients and no gathers for its parameters.",
     (Fix("Do not mix text-only samples into batches with images, or add a small blank image to them."),
-     Fix("Find where the ranks diverge.", ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py",))),
+     COMPARE_STACKS),
     "Loading Qwen2.5-VL-7B-Instruct\n" + _MISMATCH.format('[rank1]:   File "/home/ada/train.py", line 7, in main\n'),
     "https://github.com/modelscope/ms-swift/pull/9443")
 _METRICS_DIFFER = Case(
@@ -84,6 +85,18 @@ _METRICS_DIFFER = Case(
         ("self.log_dict({{key: values.get(key, 0.0) for key in sorted(keys)}}, sync_dist=True)",)),
     _MISMATCH.format('[rank1]:   File "/x/site-packages/lightning/pytorch/trainer/connectors/logger_connector/'
                      'result.py", line 7, in compute\n'), "https://github.com/Lightning-AI/pytorch-lightning/issues/19106")
+_OUT_OF_STEP = (_METRICS_DIFFER, _WITHOUT_IMAGES)
+# fmt: on
+
+
+def _calls_of_ranks(log: Log, groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain the two calls that a line names; None if a case knows more about the program."""
+    if any(case.when(log, raised) for case in _OUT_OF_STEP):
+        return None
+    return explain_calls(log, groups, raised)
+
+
+# fmt: off
 ROWS = (
     Row("log_collective_timed_out", "secondary", "timeout",
         r"(?:Watchdog c|C)aught collective operation timeout: WorkNCCL\((?:SeqNum=\d+, )?OpType=(?P<op>\w+)",
@@ -142,9 +155,9 @@ ROWS = (
         "It follows a timeout or the failure of another rank.", (_FIRST, _RECORD), _NCCL,
         because_of=("log_collective_timed_out", "log_timeout_line_cut")),
     Row("log_collectives_differ", "root", "script",
-        r"Cannot apply desired operation due to shape mismatches|Detected mismatch between collectives on ranks|"
+        r"(?:Cannot apply desired operation due to shape mismatches|Detected mismatch between collectives on ranks|"
         r"Received data size doesn't match expected size|op\.preamble\.length <= op\.nbytes|"
-        r"Mismatch between collective operation types",
+        r"Mismatch between collective operation types)(?P<calls>(?:\. Rank \d+ is running collective: .+)?)",
         ("accelerate.utils.operations.DistributedOperationException: Cannot apply desired operation due to shape "
          "mismatches.", "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: "
          "CollectiveFingerPrint(SequenceNumber=3, OpType=ALLREDUCE",
@@ -157,7 +170,7 @@ ROWS = (
              ("accelerator.pad_across_processes(tensor, dim=0)", "mgpu doctor --script train.py")),
          Fix("Find where the ranks diverge.", ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py",))),
         "https://github.com/huggingface/accelerate/blob/main/docs/source/basic_tutorials/troubleshooting.md",
-        cases=(_METRICS_DIFFER, _WITHOUT_IMAGES)),
+        explain_in=_calls_of_ranks, cases=_OUT_OF_STEP),
     Row("log_rank_missed_barrier", "secondary", "timeout",
         r"Ranks? (?P<who>[\d, ]+) failed to pass monitoredBarrier",
         ("RuntimeError: Rank 1 failed to pass monitoredBarrier in 30000 ms",
@@ -196,10 +209,10 @@ ROWS = (
         (_FIRST, Fix("Find where the ranks diverge.",
                      ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py",))), _GLOO),
     Row("log_gloo_mesh_failed", "secondary", "network",
-        r"[Cc]onnect ?[Ff]ull ?[Mm]esh failed|"
+        r"[Cc]onnect ?[Ff]ull ?[Mm]esh(?: fa|\s*$)|"
         r"gloo/transport/tcp/.*connect.*(?:No route to host|Connection timed out|Network is unreachable)",
         ("RuntimeError: Gloo connectFullMesh failed with [../gloo/transport/tcp/pair.cc:144] no error",
-         "Connect full mesh failed",
+         "Connect full mesh failed", "RuntimeError: Gloo connectFullMesh fai", "RuntimeError: Gloo connectFullMesh",
          "RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:220] result >= 0. -1 vs "
          "0. connect [172.17.0.1]:1234: No route to host"),
         "the ranks could not connect to each other over gloo",

@@ -107,6 +107,8 @@ def _first_failure(cause: Cause | None, log: Log | None, run: Run | None) -> Fai
         return None
     code = first.exit_code if first else None
     raised = _raised_by(rank, cause, log, code)
+    if run is None and first is None and raised is None and cause and cause.kind == "timeout":
+        return None  # the ranks that report a timeout are not the cause, and one that never came may still work
     return {
         "rank": rank,
         "host": first.host if first else None,

@@ -22,20 +22,24 @@ from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.reported_error import with_report
 from mgpu.readers.log.row_matching import Signatures, signature_rows
 from mgpu.readers.log.usage import similar_option
+from mgpu.readers.log.wrapped_names import wrapped_name
 from mgpu.snapshot import CutTraceback, LastStep, Log, OwnError, Pause, SignatureMatch, UncaughtException
 
 _EXCERPT_LINES = 60  # a longer log was not typed or wrapped by hand
 _WRAPPED_AT = 50  # characters of the shortest line that a terminal or a person breaks
 _TOGETHER = 6  # most lines of one wrapped message
 _WORD = re.compile(r"[a-z]{2,}")
+_END = re.compile(r"(?<![A-Za-z])[A-Za-z]+$")
 _TYPE = re.compile(r"^\W*(?:[\w.]*(?:Error|Exception)) ?: ")
 _FEWEST_WORDS, _FEWEST_LETTERS = 4, 24
 _CUT_WORDS = 6  # of a message that is cut before its end
+_CUT_IN_WORD, _CUT_LETTERS = 3, 18  # words and letters of one that the log ends with, in the middle of a word
 _MISTAKES = 2
 _FEWEST, _MOST = 2, 10  # words of a message that another line can contain
 _MORE = 5  # characters that it must have besides
 _CODE = re.compile(r"^(?:raise |assert |return |logg?(?:er|ing)?\.|print\(|warnings\.)|\bFile \"")
 _NOT_ACCEPTED = "error: unrecognized arguments: "
+_NO_KEY = "Missing key in checkpoint state_dict: "
 _USUAL_TYPES = ("ValueError", "RuntimeError")  # of a message that was logged without its type
 _LONG_WORD, _ALIKE = 5, 0.8  # shorter words must be equal; similarity of longer ones
 
@@ -49,7 +53,8 @@ def read_end(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
         _with_reports(_with_details(log, tail), tail, lines, signatures),
         cut=tuple(with_report(one, tail, lines) for one in log.cut),
     )
-    log = replace(_read_again(_with_options(log, tail, lines), tail, signatures), reached=_reached(log, tail, lines))
+    log = _with_saved_names(_with_options(log, tail, lines), tail)
+    log = replace(_read_again(log, tail, signatures), reached=_reached(log, tail, lines))
     caught = caught_messages.find(tail, log.files[-1], lines)
     log = _of_caught(log, caught, signatures) if caught else log
     last = own_error(tail, log, lines) or caught
@@ -74,6 +79,16 @@ def _with_options(log: Log, tail: str, lines: int) -> Log:
         return replace(one, groups={**one.groups, "wrong": similar[0], "meant": similar[1]}) if similar else one
 
     return replace(log, seen=tuple(map(with_option, log.seen)))
+
+
+def _with_saved_names(log: Log, tail: str) -> Log:
+    """Return the log in which a name that a checkpoint lacks has the same one with a wrapper's part, if it is there."""
+    missing = next((one for one in log.seen if _NO_KEY in one.text and one.groups.get("key")), None)
+    if missing is None:
+        return log
+    saved = wrapped_name(tail.split("\n"), missing.groups["key"])
+    with_name = replace(missing, groups={**missing.groups, "saved": saved}) if saved else missing
+    return replace(log, seen=tuple(with_name if one is missing else one for one in log.seen))
 
 
 def _pause(log: Log, tail: str, lines: int, signatures: Signatures) -> Pause | None:
@@ -186,6 +201,8 @@ def _of_exceptions(log: Log, raised: list[UncaughtException], signatures: Signat
     for one in raised:
         lines = [f"{one.type}: {one.message}", *((one.more or "").split("\n") if one.more else _below(one, log, tail))]
         match = _wrapped(lines, signatures, 0, raised=True) or _typed(one.message, signatures)
+        if match is None and one.line == log.lines and not one.more:
+            match = _cut_in_word(one.message, signatures)
         if match is None:
             continue
         name, groups = match
@@ -247,7 +264,29 @@ def _typed(message: str, signatures: Signatures) -> tuple[str, dict[str, str]] |
     words = _words(message)
     if len(words) < _FEWEST_WORDS or sum(map(len, words)) < _FEWEST_LETTERS:
         return None
-    found = {name for name, sample in _samples() if _explains(name, signatures) and _says_the_same(words, sample)}
+    found = {
+        name
+        for name, sample, explained in _samples()
+        if not explained and _explains(name, signatures) and _says_the_same(words, sample)
+    }
+    return (found.pop(), {}) if len(found) == 1 else None
+
+
+def _cut_in_word(message: str, signatures: Signatures) -> tuple[str, dict[str, str]] | None:
+    """Return the only row with a sample that begins with an exception's message, of which the last word is cut."""
+    end = _END.search(message)
+    if end is None:
+        return None
+    whole, part = _words(message[: end.start()]), end[0].lower()
+    if len(whole) < _CUT_IN_WORD - 1 or sum(map(len, whole)) + len(part) < _CUT_LETTERS:
+        return None
+    found = {
+        name
+        for name, sample, _ in _samples()
+        if sample[: len(whole)] == whole
+        and any(word.startswith(part) and word != part for word in sample[len(whole) : len(whole) + 1])
+        and signatures.roles.get(name) == "root"
+    }
     return (found.pop(), {}) if len(found) == 1 else None
 
 
@@ -269,12 +308,16 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 @cache
-def _samples() -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the words of the samples of all rows whose meaning needs no value from the line."""
+def _samples() -> tuple[tuple[str, tuple[str, ...], bool], ...]:
+    """Return the words of the samples of all rows whose texts have no value from the line.
+
+    With each, whether a function can explain more of the exception.
+    """
     return tuple(_iterate())
 
 
-def _iterate() -> Iterator[tuple[str, tuple[str, ...]]]:
+def _iterate() -> Iterator[tuple[str, tuple[str, ...], bool]]:
     for row in signature_rows():
-        if row.makes_check and not re.compile(row.pattern).groupindex and row.explain is None:
-            yield from ((row.id, _words(sample)) for sample in row.samples)
+        if row.makes_check and not re.compile(row.pattern).groupindex:
+            explained = row.explain is not None or row.explain_in is not None
+            yield from ((row.id, _words(sample), explained) for sample in row.samples)
