@@ -76,6 +76,89 @@ def test_deepspeed_gets_its_launcher_from_the_command_line(tmp_path: Path) -> No
     )
 
 
+DEEPSPEED = "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n  deepspeed_config_file: ds.json\n"
+ALONE = "accelerate launch --config_file two.yaml {} train.py"
+
+
+@pytest.mark.parametrize(
+    ("own", "options", "conflict"),
+    [
+        ("", "--mixed_precision bf16", False),
+        ("mixed_precision: bf16\n", "--mixed_precision bf16", False),
+        ("mixed_precision: bf16\n", "--mixed_precision $PRECISION", False),
+        ("mixed_precision: bf16\n", "", True),
+        ("  zero_stage: 2\n", "--mixed_precision bf16", True),
+        ("  zero_stage: 2\n", "--zero_stage 2", True),
+        ("", "--zero_stage 2", False),
+        ("  mixed_precision: bf16\n", "--mixed_precision bf16", True),
+    ],
+)  # fmt: skip
+def test_only_settings_of_the_file_conflict_with_a_deepspeed_file(
+    own: str, options: str, conflict: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}')
+    found = found_in_job(tmp_path, "", DEEPSPEED + own, ALONE.format(options))
+    assert ("config_deepspeed_file_conflict" in found) is conflict
+
+
+SECTIONS = "num_processes: 8\nmixed_precision: bf16\ndeepspeed_config: {zero_stage: 3}\n"
+SHARDED = "num_processes: 8\nfsdp_config: {fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "option", "ignored"),
+    [
+        (SECTIONS, "MULTI_GPU", "--use_deepspeed", False),
+        (SECTIONS, "MULTI_GPU", "--use-deepspeed", False),
+        (SECTIONS, "MULTI_GPU", "", True),
+        (SECTIONS, "MULTI_GPU", "--use_fsdp", True),
+        (SECTIONS, "DEEPSPEED", "--multi_gpu", True),
+        (SHARDED, "MULTI_GPU", "--use_fsdp", False),
+        (SHARDED, "NO", "--use_fsdp", False),
+        (SHARDED, "FSDP", "--use_deepspeed", True),
+        (SHARDED, "MULTI_GPU", "train_with.py --use_fsdp", True),  # an option of the script
+    ],
+)
+def test_an_option_of_the_command_line_decides_the_type(
+    text: str, kind: str, option: str, ignored: bool, tmp_path: Path
+) -> None:
+    found = found_in_job(tmp_path, "", f"distributed_type: {kind!r}\n{text}", ALONE.format(option))
+    assert ("config_section_ignored" in found) is ignored
+
+
+def test_multi_gpu_keeps_the_type_of_another_accelerator(tmp_path: Path) -> None:
+    (tmp_path / "job.sbatch").write_text(f"{HEAD}{ALONE.format('--multi_gpu')}\n")
+    config = parse_config(b"distributed_type: MULTI_NPU\n", "two.yaml")
+    assert completed(config, read(tmp_path / "job.sbatch")).distributed_type == "MULTI_NPU"
+
+
+@pytest.mark.parametrize(
+    ("options", "missing"),
+    [
+        ("--use_deepspeed", True),
+        ("--use_deepspeed --zero_stage 2", False),
+        ("--use_deepspeed --deepspeed_config_file ds.json", False),
+        ("--use_fsdp", True),
+        ("--use_fsdp --fsdp_auto_wrap_policy $POLICY", False),
+    ],
+)
+def test_a_section_can_be_on_the_command_line(options: str, missing: bool, tmp_path: Path) -> None:
+    found = found_in_job(tmp_path, "", "distributed_type: MULTI_GPU\nnum_processes: 8\n", ALONE.format(options))
+    assert ("config_section_missing" in found) is missing
+    assert {*found} <= {"config_section_missing", "config_fsdp_layer_unnamed"}
+
+
+def test_the_keys_of_a_deepspeed_file_in_the_section_have_no_effect(tmp_path: Path) -> None:
+    text = "distributed_type: MULTI_GPU\nnum_processes: 8\ndeepspeed_config:\n  zero_optimization: {stage: 0}\n"
+    assert "config_section_ignored" in found_in_job(tmp_path, "", text, ALONE.format(""))
+    outcomes = judge(doctor._of_files(Request(script=str(tmp_path / "job.sbatch"))), selections.DOCTOR)
+    found = found_in_job(tmp_path, "", text, ALONE.format("--use_deepspeed"))
+    assert "config_section_key_unknown" in found and "config_section_ignored" not in found
+    outcomes = judge(doctor._of_files(Request(script=str(tmp_path / "job.sbatch"))), selections.DOCTOR)
+    (problem,) = [o.problem for o in outcomes if o.problem and o.check.id == "config_section_key_unknown"]
+    assert "The run uses ZeRO stage 2." in problem.cause and "deepspeed_config_file" in problem.fixes[0].text
+
+
 def test_a_script_without_a_config_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "job.sbatch").write_text(f"{HEAD}srun torchrun train.py\n")
     config = parse_config(TWO.encode(), "two.yaml")

@@ -79,6 +79,24 @@ def test_no_script_makes_it(tmp_path: Path, name: str, line: str) -> None:
     assert made(tmp_path) == [""]
 
 
+@pytest.mark.parametrize(
+    ("line", "maker"),
+    [
+        ("sbatch --output=logs/%j.out other.slurm", ""),  # it does not run before this job
+        ("sbatch -J x \\\n    other.slurm && sbatch third.slurm", ""),
+        ("sbatch slurm/job.sbatch", "sweep.sh makes it"),
+        ('for one in slurm/*; do sbatch "$one"; done', "sweep.sh makes it"),
+        ("sbatch slurm/*.sbatch", "sweep.sh makes it"),
+        ("echo sbatched other.slurm", "sweep.sh makes it"),
+    ],
+)
+def test_a_script_that_submits_other_jobs_only_makes_nothing_for_this_one(
+    line: str, maker: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sweep.sh").write_text(f"mkdir -p logs/sweeps\n{line}\n")
+    assert made(tmp_path) == [maker]
+
+
 def test_a_folder_that_is_here_needs_no_maker(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / ".gitignore").write_text("logs\n")

@@ -324,6 +324,22 @@ def test_a_fault_of_syntax_in_a_started_file_is_found(tmp_path: Path) -> None:
         ("import subprocess\nsubprocess.run(['srun', 'x'])\n", ("srun",)),
         ("net.to('cuda:0')\n", ("first GPU",)),
         ("print(1)  # no init_process_group here\n# srun x\n", ()),
+        ("a = int(b)\na = 0\ntorch.cuda.set_device(a)\n", ("first GPU",)),
+        ("def f():\n    a: int = 0\n    cuda.set_device(a)\n    return f'cuda:{a}'\n", ("first GPU",)),
+        ("a = 0\ndef f(net):\n    DDP(net.cuda(a), device_ids=[a])\n", ("first GPU",)),
+        ("for x in y:\n    a = 0\n    d = torch.device('cuda', a)\n", ("first GPU",)),
+        ("class A:\n    def f(self):\n        a = 0\n        set_device(a)\n        set_device(0 )\n", ("first GPU",)),
+        ("if b:\n    a = int(b)\nelse:\n    a = 0\nset_device(a)\n", ()),
+        ("if b:\n    a = int(b)\n    set_device(a)\nelse:\n    a = 0\n    set_device(a)\n", ()),
+        ("a = 0\nif b:\n    a = int(b)\nset_device(a)\n", ()),
+        ("a = 0\nwhile b:\n    set_device(a)\n    a += 1\n", ()),
+        ("a = 0\nfor a in b:\n    set_device(a)\n", ()),
+        ("def f(a=0):\n    set_device(a)\n", ()),
+        ("a = 0\ndef f():\n    global a\n    a = int(b)\ndef g():\n    set_device(a)\n", ()),
+        ("a = 0\nset_device(a)\nnet.to(f'cuda:{b}')\n", ()),
+        ("a = 0\nargs.a = b\nset_device(args.a)\n", ()),
+        ("a = False\nset_device(a)\n", ()),
+        ("a = 0\nset_device(a\n", ()),  # not Python
     ],
 )
 def test_what_a_python_script_uses_is_read(text: str, uses: tuple[str, ...], tmp_path: Path) -> None:
@@ -337,6 +353,22 @@ def test_the_comments_at_an_assignment_are_read(tmp_path: Path) -> None:
     assert [(one.name, one.comment) for one in script.sets] == [
         ("A", "hangs without"), ("B", "hangs without needed"), ("C", ""), ("D", ""),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        (("V=./venv", "X=1", "srun bash -c '\\", "  '\"$V\"'/bin/torchrun \\", "  --x t.py'"), 6),
+        (("V=./venv", "X=1", "srun $V/bin/torchrun t.py"), 5),
+        (("P=/env/bin/python", "X=1", "$P t.py"), 5),
+        (("P=/env/bin/python", "X=1", "$P \\", "  -m torch.distributed.run t.py"), 3),
+        (("C='torchrun t.py'", "X=1", 'srun bash -c "$C"'), 3),  # all of it is there
+        (("f() {", "    torchrun $1 t.py", "}", "f --x"), 4),
+    ],
+)
+def test_a_command_is_on_the_line_of_its_own_words(lines: tuple[str, ...], line: int, tmp_path: Path) -> None:
+    script = started(tmp_path, "\n".join(lines))
+    assert [one.line for one in script.launches] == [line]
 
 
 def test_work_in_a_file_that_is_not_here_is_unknown(told: Told) -> None:
@@ -607,6 +639,49 @@ def test_the_config_that_the_launcher_is_given_is_read(told: Told, tmp_path: Pat
     fits = "distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 8\nmain_process_ip: n1\n"
     (tmp_path / "d.yaml").write_text(fits)
     assert "No findings" in told(text, "-c", "d.yaml").stdout
+
+
+# What a script has, what the report says of it, and whether `mgpu launch --slurm` is the next step.
+REPORTS: tuple[tuple[str, str, bool], ...] = (
+    ("#PBS -l select=4\nmpirun -np 4 python t.py", "Its directives are for PBS. They were not", False),
+    ("#BSUB -n 4\npython t.py", "Its directives are for LSF.", False),
+    ("#$ -pe mpi 4\npython t.py", "Its directives are for Grid Engine.", False),
+    ("#PBS -l x\n#SBATCH --nodes=2\npython t.py", "Requests --nodes=2.", True),
+    ("# PBS is not used\npython t.py", "Has no #SBATCH lines: without Slurm, it uses", False),
+    ("srun python t.py", "Requests no resources: sbatch's options decide.", True),
+    ("torchrun --nnodes $SLURM_NNODES t.py", "Requests no resources: sbatch's options decide.", True),
+    ("sbatch --nodes 2 -J x train.sbatch $A", "Submits train.sbatch with sbatch, which was not examined.", False),
+    ("#SBATCH -N 1\nsrun python t.py\nsbatch $0", "srun starts python t.py on line 3.", True),
+    ("#SBATCH -N 1\nsbatch --wrap 'python x.py'", "No launcher and no Python script found in it.", True),
+    ("python a.py\ntorchrun t.py\npython b.py", "torchrun t.py on line 3, python a.py on line 2 and python", False),
+    ("srun torchrun t.py\npython b.py", "srun starts torchrun t.py on line 2. Starts python b.py on line 3.", True),
+    ("for x in 1 2; do torchrun t.py; torchrun t.py; done", "Starts torchrun t.py on line 2.", False),
+    ("/some/where/with/a/long/name/envs/mine/bin/accelerate launch t.py", "Starts accelerate launch t.py on", False),
+    ("accelerate launch --config_file $C t.py", "2 lines; not read: $C. Nothing", False),
+    ("accelerate launch --config_file ${3:-a.yaml} t.py", "not read: $3.", False),
+    ("accelerate launch --config_file no.yaml t.py", "not read: no.yaml.", False),
+    ("accelerate launch --config_file c.yaml t.py", "2 lines. Nothing was run", False),
+    ("accelerate launch --config_file c.yaml t.py\naccelerate launch --config_file d.yaml u.py", "d.yaml.", False),
+    ("deepspeed t.py --deepspeed no.json", "not read: no.json.", False),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "words", "for_slurm"), REPORTS)
+def test_the_report_says_what_is_requested_started_and_not_read(
+    text: str, words: str, for_slurm: bool, mgpu: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "c.yaml").write_text("distributed_type: MULTI_GPU\nnum_processes: 2\n")
+    (tmp_path / "job.sh").write_text(f"#!/bin/bash\n{text}\n")
+    said = mgpu("doctor", "--script", "job.sh", cwd=tmp_path).stdout
+    assert words in " ".join(said.split())
+    if "error" not in said:
+        assert ("mgpu launch --slurm" in said) is for_slurm
+
+
+def test_the_job_that_a_script_submits_is_the_next_to_examine(told: Told, tmp_path: Path) -> None:
+    (tmp_path / "train.sbatch").write_text(SBATCH)
+    done = told("#!/bin/bash\nfor x in 1 2; do sbatch train.sbatch $x; done\nsbatch other.sbatch\n")
+    assert "Next:  mgpu doctor --script train.sbatch\n       mgpu doctor --script other.sbatch\n" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ ACCELERATORS = (
     "MULTI_GPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU", "MULTI_HPU", "MULTI_NEURON",
 )
 # fmt: on
+# Options of accelerate launch that replace distributed_type.
+TYPE_OPTIONS = ("multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm")
 TYPES = ("NO", "MULTI_CPU", *ACCELERATORS, "DEEPSPEED", "FSDP", "XLA", "MEGATRON_LM")
 _LONGEST_NAME = 100  # characters to compare: difflib is slow on long names
 
@@ -48,6 +50,17 @@ def place_of(config: Config, key: str | None = None) -> Place:
         name = name.rpartition(".")[0]
     mark = config.marks.get(name, Mark(1, 1))
     return Place(config.path, mark.line, mark.column, key)
+
+
+def is_in_file(config: Config, key: str) -> bool:
+    """Whether the file itself has a key; not if only the command line of a job has it."""
+    return key in config.marks or key.rpartition(".")[2] not in config.given
+
+
+def type_name(config: Config) -> str:
+    """Return what decides the type of the run: "distributed_type FSDP", or an option of the command line."""
+    option = next((one for one in config.given if one in TYPE_OPTIONS), None)
+    return f"--{option}" if option else f"distributed_type {config.distributed_type}"
 
 
 def source_text(config: Config, key: str) -> str:

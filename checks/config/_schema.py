@@ -13,7 +13,7 @@ from typing import Any
 from mgpu.check import Skip
 from mgpu.snapshot import Config
 
-from ._config_file import ACCELERATORS, is_readable
+from ._config_file import ACCELERATORS, is_in_file, is_readable
 from ._spelling import intended_name
 from ._value_kinds import Key, Section, integer
 
@@ -356,11 +356,14 @@ def skip_without_deepspeed(config: Config) -> Skip | None:
 
 
 def nested_keys(config: Config) -> Iterator[tuple[Section, str, str, Any]]:
-    """Yield every key of the sections that apply: section, the launcher's name, the dotted key, the value."""
+    """Yield every key of the file in the sections that apply: section, the launcher's name, the dotted key, the value.
+
+    Not those that only the command line of a job sets: the launcher's own parser rejects them if they are wrong.
+    """
     for section in SECTIONS:
         values = settings(config, section)
         for name, dotted in entries(config, section).items():
-            if name in values:
+            if name in values and is_in_file(config, dotted):
                 yield section, name, dotted, values[name]
 
 

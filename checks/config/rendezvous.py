@@ -92,7 +92,7 @@ def _host_fault(address: str) -> str:
     return "" if re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", plain) else "is not a host name"
 
 
-@check(Severity.WARNING, source=PREPARE, given=skip_if_unreadable)
+@check(Severity.INFO, source=PREPARE, given=skip_if_unreadable)
 def config_master_ignored(config: Config) -> Answer:
     """A config for one node sets main_process_ip.
 

@@ -9,7 +9,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 from mgpu.text import counted, listed
 
-from ._config_file import BROKEN, LAUNCH, PLUGINS, is_readable, place_of, skip_if_unreadable
+from ._config_file import BROKEN, LAUNCH, PLUGINS, is_readable, place_of, skip_if_unreadable, type_name
 from ._renaming import has_effect, is_unclear, rename_fix, sizes_fix
 from ._schema import (
     DEEPSPEED,
@@ -111,21 +111,21 @@ def _ignored_section_problem(config: Config, section: Section) -> Problem:
     name, kind = section.name, config.distributed_type
     if section is DYNAMO:
         return _not_compiled_problem(config, name, name)
+    what, why = type_name(config), f"It applies only with {', '.join(section.types)}."
     if section is FP8 and kind in section.types:
         what, why = f"mixed_precision {precision(config)}", "It applies only with mixed_precision: fp8."
-        fix = "Delete the section."
-    elif len(section.types) == 1:
-        what, why = f"distributed_type {kind}", f"It applies only with {section.types[0]}."
-        fix = "Delete the section."
-    else:
-        what, why = f"distributed_type {kind}", f"It applies only with {', '.join(section.types)}."
-        fix = "Delete the section."
+    fix = "Delete the section."
+    if any(_is_of_deepspeed(section, f"{name}.{key}") for key in config.values[name]):
+        fix = (
+            "Delete the section. To use these settings, move them to a JSON file, name it in deepspeed_config_file, "
+            "and write distributed_type: DEEPSPEED."
+        )
     return Problem(f"{name} is ignored with {what}", why, Fix(fix), place=place_of(config, name))
 
 
 def _not_compiled_problem(config: Config, key: str, what: str) -> Problem:
     return Problem(
-        f"{what} is ignored with distributed_type {config.distributed_type}",
+        f"{what} is ignored with {type_name(config)}",
         "With this type, the launcher does not export it, so nothing is compiled.",
         Fix("Compile in the script (torch.compile, or Trainer's torch_compile), and delete it here."),
         place=place_of(config, key),
@@ -151,7 +151,7 @@ def config_section_missing(config: Config) -> Answer:
     for section, default in defaults:
         if config.distributed_type in section.types and not config.values.get(section.name):
             return Problem(
-                f"distributed_type {config.distributed_type} without {section.name}",
+                f"{type_name(config)} without {section.name}",
                 f"accelerate uses its defaults: {default}.",
                 Fix(f"Write {section.name}, unless the script passes its own plugin.", ("mgpu configure",)),
                 place=place_of(config, "distributed_type"),
@@ -189,11 +189,21 @@ def _keys_of_deepspeed(config: Config, keys: Sequence[str]) -> Problem:
     lines = listed(place_of(config, key).line for key in keys)
     return Problem(
         f"{listed(names)} in {DEEPSPEED.name} are not applied: they belong in DeepSpeed's own JSON file",
-        f"accelerate accepts any key in a section and silently ignores unknown ones (lines {lines}).",
-        Fix("Move them to the JSON file that deepspeed_config_file names."),
+        f"accelerate accepts any key in a section and silently ignores unknown ones (lines {lines})."
+        + _stage_instead(config),
+        Fix("Move them to a JSON file, and name it in deepspeed_config_file."),
         {"key": keys[0], "keys": listed(keys)},
         place=place_of(config, keys[0]),
     )
+
+
+def _stage_instead(config: Config) -> str:
+    """Return the stage that a run uses instead of that in an ignored zero_optimization, as a sentence; "" without."""
+    values = settings(config, DEEPSPEED)
+    if "zero_optimization" not in values or values.get("deepspeed_config_file") is not None:
+        return ""
+    stage = values.get("zero_stage")
+    return f" The run uses ZeRO stage {2 if stage is None else stage}."
 
 
 def _is_unknown(section: Section, name: str) -> bool:
@@ -207,7 +217,8 @@ def _unknown_key_problem(config: Config, section: Section, name: str, dotted: st
     why = "it belongs in DeepSpeed's own JSON file" if written in DEEPSPEED_JSON else "accelerate has no such key"
     return Problem(
         f"{dotted} is not applied: {why}" + (f". Did you mean {right}?" if right else ""),
-        "accelerate accepts any key in a section and silently ignores unknown ones.",
+        "accelerate accepts any key in a section and silently ignores unknown ones."
+        + (_stage_instead(config) if written == "zero_optimization" else ""),
         _unknown_key_fix(config, (section, name, dotted, value), right),
         {"key": dotted},
         place=place_of(config, dotted),
@@ -224,7 +235,9 @@ def _unknown_key_fix(config: Config, found: tuple[Section, str, str, Any], right
         if renaming.edits:
             return renaming if sure else Fix(f"{renaming.text.removesuffix('.')}, or delete {written}.")
     other = next((home for home in SECTIONS if home is not section and _accepts(config, home, written, value)), None)
-    if section is DEEPSPEED and (written in DEEPSPEED_JSON or right is None):
+    if section is DEEPSPEED and written in DEEPSPEED_JSON:
+        return Fix("Move it to a JSON file, and name the file in deepspeed_config_file.")
+    if section is DEEPSPEED and right is None:
         return Fix("Delete it. DeepSpeed's own settings belong in the JSON file that deepspeed_config_file names.")
     if other and not right:
         return Fix(f"Move it to {other.name}.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
@@ -10,6 +12,8 @@ from ._schema import FSDP, entries, fsdp_settings, fsdp_version, policy, skip_wi
 from ._spelling import yaml_text
 
 _POLICY = "fsdp_config.fsdp_auto_wrap_policy"
+# Names that no layer of transformers has, but that are like one: LlamaLayer for LlamaDecoderLayer.
+_LIKE_A_LAYER = re.compile(r"^(Llama|Mistral|Mixtral|Qwen[23](?:Moe)?|Gemma[23]?|Phi3|Cohere|Olmo2?)(?:Layer|Block)$")
 _READERS = {"fsdp_transformer_layer_cls_to_wrap": "TRANSFORMER_BASED_WRAP", "fsdp_min_num_params": "SIZE_BASED_WRAP"}
 
 
@@ -33,7 +37,8 @@ def config_fsdp_layer_unreadable(config: Config) -> Answer:
     More: Spaces are part of the name, a list becomes the text "['A', 'B']", and an empty text is looked up too: "Could
     not find the transformer layer class".
 
-    Fix: Write class names separated by commas without spaces, or delete the key to use the model's own list.
+    Fix: Delete the key to use the model's own list, or write class names separated by commas without spaces.
+    More: The model must have every class in the list, otherwise the workers stop, too.
     """
     values = fsdp_settings(config)
     if policy(values) != "TRANSFORMER_BASED_WRAP" or "fsdp_transformer_layer_cls_to_wrap" not in values:
@@ -46,16 +51,24 @@ def config_fsdp_layer_unreadable(config: Config) -> Answer:
         return Ok(str(value))
     names = value if isinstance(value, list) else str(value).split(",")
     clean = [str(name).strip() for name in names if isinstance(name, str) and name.strip()]
-    edit = Edit("set", at, ",".join(clean)) if clean else Edit("delete", at)
     what = "is a list" if isinstance(value, list) else "names no class" if not clean else "has spaces or empty names"
     return Problem(
         f"{at}: {yaml_text(value)} {what}",
-        fix=Fix(
-            f"Write {','.join(clean)}." if clean else "Delete it to use the model's own _no_split_modules.",
-            edits=(edit,) if clean or not value else (),
-        ),
+        fix=_layer_fix(at, clean, is_empty=not value),
         place=place_of(config, at),
     )
+
+
+def _layer_fix(at: str, names: list[str], *, is_empty: bool) -> Fix:
+    """Return the fix for a list of classes: the model has them, or a library's classes have names like these."""
+    text = "Delete it to use the model's own _no_split_modules"
+    if not names:
+        return Fix(f"{text}.", edits=(Edit("delete", at),) if is_empty else ())
+    written = ",".join(names)
+    right = ",".join(dict.fromkeys(_LIKE_A_LAYER.sub(r"\1DecoderLayer", name) for name in names))
+    if right != written:
+        return Fix(f"{text}, or write {right}: in transformers, these layers have that name.")
+    return Fix(f"{text}, or write {written} if the model has these classes.", edits=(Edit("set", at, written),))
 
 
 @check(Severity.WARNING, source=PLUGINS, given=skip_without_fsdp)
@@ -104,6 +117,8 @@ def config_fsdp_policy_missing(config: Config) -> Answer:
     fsdp_transformer_layer_cls_to_wrap. If one unit is intended, write NO_WRAP.
     """
     values = fsdp_settings(config)
+    if "fsdp_auto_wrap_policy" in config.given:
+        return Ok("the command line sets it")
     if values.get("fsdp_auto_wrap_policy") is not None:
         return Ok(f"fsdp_auto_wrap_policy {policy(values)}")
     if values.get("fsdp_transformer_layer_cls_to_wrap") is not None or values.get("fsdp_min_num_params"):

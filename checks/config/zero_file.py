@@ -10,7 +10,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config, DeepSpeedFile
 from mgpu.text import counted
 
-from ._config_file import PLUGINS, place_of
+from ._config_file import PLUGINS, is_in_file, place_of
 from ._deepspeed_values import IN_FILE, autos, batch_sizes, is_parallel, misspelled, precisions, setting, unfilled
 from ._schema import DEEPSPEED, PARALLELISM, deepspeed_settings, entries, precision, settings, skip_without_deepspeed
 from ._spelling import yaml_text
@@ -24,15 +24,29 @@ _FILE = "deepspeed_config_file"
 
 
 def _file(config: Config) -> DeepSpeedFile | None:
-    """Return the file, if the config uses it and it could be parsed."""
+    """Return the file, if the config uses it and it could be parsed; not one that a job's command line names."""
     found = config.deepspeed_file if _FILE in deepspeed_settings(config) else None
     return found if found is not None and found.exists and found.fault is None else None
 
 
 def conflicts_with_file(config: Config) -> bool:
     """Whether the config has settings that accelerate rejects next to a DeepSpeed file."""
-    given = deepspeed_settings(config)
-    return any(key in given for key in IN_FILE) or config.values.get("mixed_precision") is not None
+    return bool(_of_section(config)) or _top_level_precision(config) is not None
+
+
+def _of_section(config: Config) -> dict[str, tuple[str, Any]]:
+    """Return the settings of deepspeed_config that belong in the DeepSpeed file: their place in it, and the value."""
+    values, dotted = deepspeed_settings(config), entries(config, DEEPSPEED)
+    there = {key: where for key, where in IN_FILE.items() if key in values and is_in_file(config, dotted[key])}
+    return {dotted[key]: (where, values[key]) for key, where in there.items()}
+
+
+def _top_level_precision(config: Config) -> Any:
+    """Return mixed_precision of the file; None if the command line of a job replaces it.
+
+    accelerate counts it only without --mixed_precision (measured 1.15).
+    """
+    return None if "mixed_precision" in config.given else config.values.get("mixed_precision")
 
 
 @check(Severity.ERROR, source=_USAGE)
@@ -41,19 +55,19 @@ def config_deepspeed_file_conflict(config: Config) -> Answer:
 
     Why: Every worker stops with ValueError; accelerate reads these settings only from the DeepSpeed file.
     More: "When using `deepspeed_config_file`, the following accelerate config variables will be ignored". The top-level
-    mixed_precision is one of them, even with the value 'no'.
+    mixed_precision is one of them, even with the value 'no'. Options of the command line are not, such as
+    --mixed_precision bf16.
 
     Fix: Keep the setting in the file, and delete it here.
     """
     values = deepspeed_settings(config)
     if not values.get(_FILE) or values[_FILE] == "none":
         return Skip(_NO_FILE)
-    dotted = entries(config, DEEPSPEED)
-    bad = {dotted[key]: (where, values[key]) for key, where in IN_FILE.items() if key in values}
-    if config.values.get("mixed_precision") is not None:
-        bad["mixed_precision"] = ("bf16 or fp16", config.values["mixed_precision"])
+    bad = _of_section(config)
+    if (top_level := _top_level_precision(config)) is not None:
+        bad["mixed_precision"] = ("bf16 or fp16", top_level)
     if "mixed_precision" in values:
-        bad[dotted["mixed_precision"]] = ("bf16 or fp16", values["mixed_precision"])
+        bad[entries(config, DEEPSPEED)["mixed_precision"]] = ("bf16 or fp16", values["mixed_precision"])
     if not bad:
         return Ok(f"no setting next to {values[_FILE]}")
     return tuple(
@@ -161,6 +175,8 @@ def config_deepspeed_file_invalid(config: Config) -> Answer:
     values = deepspeed_settings(config)
     if _FILE not in values or values[_FILE] in (None, "none"):
         return Skip(_NO_FILE)
+    if _FILE in config.given:
+        return Skip("the command line names the file")
     at = entries(config, DEEPSPEED)[_FILE]
     file = config.deepspeed_file
     if file is None:

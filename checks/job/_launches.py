@@ -185,6 +185,32 @@ def hides_options(command: JobCommand) -> bool:
     )
 
 
+def starts_single_ranks(job: JobScript) -> bool:
+    """Whether every launcher certainly starts one rank, and no Python script may start more."""
+    launches = [one for one in job.launches if not one.inner]
+    of_launchers = [one for one in launches if one.starts_ranks]
+    others = [one for one in launches if not one.starts_ranks]
+    return (
+        bool(of_launchers)
+        and all(_starts_one_rank(job, one) for one in of_launchers)
+        and all(one.uses == () and one.step is None for one in others)
+    )
+
+
+def _starts_one_rank(job: JobScript, command: JobCommand) -> bool:
+    def number(*names: str) -> int | None:
+        given = launcher_option(command, *names)
+        return 1 if given is None else evaluate(job, given[0])
+
+    several = command.launcher == "deepspeed" and launcher_option(command, "hostfile", "num_nodes") is not None
+    if several or hides_options(command):
+        return False
+    if command.launcher == "torchrun":
+        return number("nproc_per_node") == 1 and number("nnodes") == 1
+    option = {"accelerate": "num_processes", "deepspeed": "num_gpus"}.get(command.launcher or "", "")
+    return launcher_option(command, option) is not None and number(option) == 1
+
+
 def last_assignments(job: JobScript) -> list[JobSet]:
     """Return the assignments that no later one replaces, and none of those in branches if there are several."""
     last = {(one.name, one.on_node): place for place, one in enumerate(job.sets) if not one.unsure}

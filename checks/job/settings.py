@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import NamedTuple
 
-from mgpu.check import Answer, Ok, Severity, check, commands
+from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript, JobSet
 
 from ._findings import NCCL, finding, needs_whole_script, shorten
+from ._launches import starts_single_ranks
 
 # Debug settings that disable a fast path.
 _SLOW = {
@@ -19,7 +22,7 @@ _SLOW = {
     "NCCL_NET_GDR_DISABLE": "data between nodes goes through CPU memory",
 }
 _LOUD = {"NCCL_DEBUG": ("INFO", "TRACE"), "TORCH_DISTRIBUTED_DEBUG": ("DETAIL",), "TORCH_CPP_LOG_LEVEL": ("INFO",)}
-_OFF = ("", "0")
+_ON = ("1", "true", "yes", "on")
 
 
 # A comment that gives a reason for a setting.
@@ -31,17 +34,32 @@ _REASON = re.compile(
 )
 
 
-def _rank_variables(job: JobScript, *, with_reason: bool = True) -> list[tuple[str, str, int]]:
-    """Return the variables that reach the ranks: name, value, line; perhaps without those explained by a comment."""
+class _Setting(NamedTuple):
+    """A variable that reaches the ranks."""
+
+    name: str
+    value: str
+    line: int
+    of_command: bool  # set for one command only: NAME=value COMMAND
+
+    def removal(self) -> Fix:
+        """Return the fix that removes it; unset has no effect on a variable of one command."""
+        if self.of_command:
+            return Fix(f"Remove {self.name}={shorten(self.value, 20)} from the command.")
+        return commands(shell("unset {:name}", self.name))
+
+
+def _rank_variables(job: JobScript, *, with_reason: bool = True) -> list[_Setting]:
+    """Return the variables that reach the ranks; perhaps without those explained by a comment."""
     found = [
-        (one.name, one.value, one.line)
+        _Setting(one.name, one.value, one.line, of_command=False)
         for one in job.sets
         if (one.exported or one.on_node)
         and (with_reason or not _REASON.search(one.comment))
         and not _is_replaced(job, one)
     ]
     for command in job.commands:
-        found += [(name, value, command.line) for name, value in command.env.items()]
+        found += [_Setting(name, value, command.line, of_command=True) for name, value in command.env.items()]
     return found
 
 
@@ -105,20 +123,26 @@ def job_slow_setting_left(job_script: JobScript) -> Answer:
     Fix: Remove it, and measure the difference with the smoke test.
     """
     found = [
-        (name, value, line)
-        for name, value, line in _rank_variables(job_script, with_reason=False)
-        if name in _SLOW and value not in _OFF and not (name == "NCCL_IB_DISABLE" and _other_network(job_script))
+        one
+        for one in _rank_variables(job_script, with_reason=False)
+        if one.name in _SLOW
+        and one.value.lower() in _ON
+        and not (one.name == "NCCL_IB_DISABLE" and _other_network(job_script))
     ]
-    found = [one for one in found if one[1] == "1" or one[1].lower() in ("true", "yes", "on")]
     if not found:
         return Ok("no fast path is disabled, or a comment says why")
-    name, value, line = found[0]
+    if starts_single_ranks(job_script):
+        found = [one for one in found if not one.name.startswith("NCCL_")]
+        if not found:
+            return Ok("every launch starts one rank, which uses no path between GPUs")
+    first = found[0]
+    removal = first.removal()
     return finding(
         job_script,
-        line,
-        f"{name}={shorten(value, 20)}: {_SLOW[name]}",
-        commands(shell("unset {:name}", name), "mgpu smoke-test"),
-        [one[2] for one in found],
+        first.line,
+        f"{first.name}={shorten(first.value, 20)}: {_SLOW[first.name]}",
+        replace(removal, commands=(*removal.commands, "mgpu smoke-test")),
+        [one.line for one in found],
     )
 
 
@@ -132,16 +156,15 @@ def job_debug_output_left(job_script: JobScript) -> Answer:
 
     Fix: Use the default level, which also reports errors.
     """
-    found = [
-        (name, value, line) for name, value, line in _rank_variables(job_script) if value.upper() in _LOUD.get(name, ())
-    ]
+    found = [one for one in _rank_variables(job_script) if one.value.upper() in _LOUD.get(one.name, ())]
     if not found:
         return Ok("no debug output is enabled")
-    name, value, line = found[0]
+    first = found[0]
+    exported = first.name == "NCCL_DEBUG" and not first.of_command
     return finding(
         job_script,
-        line,
-        f"{name}={shorten(value, 20)} writes hundreds of lines per rank",
-        commands(*(("export NCCL_DEBUG=WARN",) if name == "NCCL_DEBUG" else (shell("unset {:name}", name),))),
-        [one[2] for one in found],
+        first.line,
+        f"{first.name}={shorten(first.value, 20)} writes hundreds of lines per rank",
+        commands("export NCCL_DEBUG=WARN") if exported else first.removal(),
+        [one.line for one in found],
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mgpu.command_line import shell
 from mgpu.doctor import script_report
 from mgpu.engine import Outcome, verdict
+from mgpu.readers.job_script.programs import base
+from mgpu.readers.job_script.read import config_of
 from mgpu.report import findings
 from mgpu.report.screen import Line, Screen, unstyled
 from mgpu.snapshot import Config, JobCommand, JobScript, Snapshot
-from mgpu.text import shell_path
+from mgpu.text import listed, shell_path
 from mgpu.version import __version__
 
 _SHOWN = (  # directives in the report
@@ -26,7 +28,7 @@ _SHOWN = (  # directives in the report
 )
 _MOST = 3  # files named
 _UNKNOWN = "Unknown (exit 3): the work of this job is in a file that was not examined."
-_LONGEST = 60  # characters of the training's command line
+_LONGEST, _LONGEST_PROGRAM = 60, 30  # characters of the training's command line, and of its program with its folder
 
 
 def lines(
@@ -35,7 +37,7 @@ def lines(
     """The report for a person."""
     head = f"mgpu doctor {__version__} on {job.path}{f' with {config.path}' if config else ''}"
     report: list[Line] = screen.paragraph(head, style="bold")
-    for text in (_requests(job), _starts(job), _extent(job)):
+    for text in (_requests(job), _starts(job), _extent(job, config)):
         report += screen.paragraph(text)
     if verbose:
         report += [[], *findings.rows(outcomes, {}, screen, verbose=True)]
@@ -53,54 +55,94 @@ def lines(
 
 
 def next_steps(job: JobScript, *, failed: bool) -> list[str]:
-    """The next commands: check the training script that the job starts, then launch the job."""
-    steps = [shell("mgpu doctor --script {:path}", script) for script in training_scripts(job)[:2]]
-    steps += [] if failed else [shell("mgpu launch --slurm {:path}", job.path)]
+    """The next commands: check the training script or job that the script starts, then launch it."""
+    names = training_scripts(job)[:2] or (list(job.submits[:2]) if not job.launches else [])
+    steps = [shell("mgpu doctor --script {:path}", name) for name in names if "$" not in name]
+    only_submits = bool(job.submits) and not job.launches
+    steps += (
+        [shell("mgpu launch --slurm {:path}", job.path)]
+        if not failed and is_for_slurm(job) and not only_submits
+        else []
+    )
     return [step for step in steps if step]
+
+
+def is_for_slurm(job: JobScript) -> bool:
+    """Whether a script is for Slurm: by its directives, its name, srun, or a variable that Slurm sets."""
+    if job.directives or job.path.endswith((".sbatch", ".slurm")):
+        return True
+    words = [word for one in job.commands for word in (*one.words, *(name.name for name in one.variables))]
+    values = [one.value for one in job.sets]
+    by_name = any("SLURM_" in text for text in (*words, *values))
+    return by_name or any(base(one.words[0]) in ("srun", "scontrol") for one in job.commands)
 
 
 def training_scripts(job: JobScript) -> list[str]:
     """The Python scripts that the job trains with, if their names are known."""
-    named = [one.words[one.script] for one in _launches(job) if one.script is not None]
+    launches = [one for one in _started(job) if one.starts_ranks or one.uses or one.step is not None]
+    named = [one.words[one.script] for one in launches or _started(job) if one.script is not None]
     return [name for name in dict.fromkeys(named) if name.endswith(".py") and "$" not in name]
 
 
-def _launches(job: JobScript) -> list[JobCommand]:
-    """The launchers; without any, the scripts that are started directly."""
-    certain = [one for one in job.launches if one.starts_ranks]
-    return certain or [one for one in job.launches if not one.inner]
+def _started(job: JobScript) -> list[JobCommand]:
+    """The launches, each program with its script once: launchers first, then scripts that are started directly."""
+    certain = sorted((one for one in job.launches if not one.inner), key=lambda one: not one.starts_ranks)
+    return list({_shown_command(one): one for one in reversed(certain)}.values())[::-1]
 
 
 def _requests(job: JobScript) -> str:
     """The resources that the directives request, as written."""
     requested = [found.written for option in _SHOWN if (found := job.directive(option))]
-    return f"Requests {' '.join(requested)}." if requested else "Requests no resources: sbatch's options decide."
+    if requested:
+        return f"Requests {' '.join(requested)}."
+    if job.scheduler:
+        return f"Its directives are for {job.scheduler}. They were not examined: mgpu reads those of Slurm."
+    if is_for_slurm(job):
+        return "Requests no resources: sbatch's options decide."
+    return "Has no #SBATCH lines: without Slurm, it uses the machine on which it is started."
 
 
 def _starts(job: JobScript) -> str:
-    found = _launches(job)
-    if not found:
+    started = _started(job)
+    if not started and job.submits:
+        return f"Submits {_listed([shell_path(name) for name in job.submits])} with sbatch, which was not examined."
+    if not started:
         return "No launcher and no Python script found in it."
-    first = found[0]
-    what = first.words[0]
-    named = first.script if first.starts_ranks else 1
-    script = first.words[named] if named is not None and named < len(first.words) else ""
-    script = shell_path(script, max(_LONGEST - len(what) - 1, 20))
-    where = "srun starts" if first.step is not None else "Starts"
-    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    text = " ".join(f"{what} {script}".split())
-    return f"{where} {text[:_LONGEST]} on {_line(job, first.line)}{more}."
+    named, sentences = started[:_MOST], []
+    for by_srun in dict.fromkeys(one.step is not None for one in named):
+        group = [one for one in named if (one.step is not None) is by_srun]
+        texts = [f"{_shown_command(one)} on {_line(job, one.line)}" for one in group]
+        sentences.append(f"{'srun starts' if by_srun else 'Starts'} {listed(texts)}")
+    sentences[-1] += f", and {len(started) - _MOST} more" if len(started) > _MOST else ""
+    return ". ".join(sentences) + "."
 
 
-def _extent(job: JobScript) -> str:
+def _shown_command(command: JobCommand) -> str:
+    """The program and the training script of a launch, shortened."""
+    program, _, rest = command.words[0].partition(" ")
+    what = f"{program if len(program) <= _LONGEST_PROGRAM else base(program)} {rest}".strip()
+    named = command.script if command.starts_ranks else 1
+    script = command.words[named] if named is not None and named < len(command.words) else ""
+    return " ".join(f"{what} {shell_path(script, max(_LONGEST - len(what) - 1, 20))}".split())
+
+
+def _extent(job: JobScript, config: Config | None) -> str:
     """How much of the script was read."""
     named = dict.fromkeys([*(one.path for one in job.files), *(one.path for one in job.deepspeed if one.path)])
     read = f"; read with it: {_listed([*named])}" if named else ""
-    read += f"; not read: {_listed([shell_path(one.path) for one in job.unread])}" if job.unread else ""
+    unread = dict.fromkeys([*_settings_not_read(job, config), *(one.path for one in job.unread)])
+    read += f"; not read: {_listed([shell_path(name) for name in unread])}" if unread else ""
     if job.cut and job.shebang and not job.commands and not job.sets:
         return f"{job.lines:,} lines. Only the #SBATCH lines were read: mgpu cannot parse {job.shebang}."
     cut = "; not read to the end" if job.cut else ""
     return f"{job.lines:,} lines{cut}{read}. Nothing was run, except bash -n."
+
+
+def _settings_not_read(job: JobScript, config: Config | None) -> Iterator[str]:
+    """The files of settings that its launches name, and that were not read: accelerate configs, DeepSpeed files."""
+    configs = [text for one in job.launches if (text := config_of(one))]
+    yield from (text for text in configs if config is None or text != job.config)
+    yield from (one.written for one in job.deepspeed if one.path is None)
 
 
 def _listed(names: Sequence[str]) -> str:

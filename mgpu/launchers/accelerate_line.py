@@ -26,10 +26,10 @@ _NEUTRAL = frozenset({
     "config_file", "machine_rank", "main_process_ip", "main_process_port", "same_network", "quiet", "debug", "module",
     "no_python", "help", "role", "log_dir", "tee", "redirects", "monitor_interval",
 })
-_TYPES: Final[Mapping[str, str]] = {
+TYPE_OPTIONS: Final[Mapping[str, str]] = {
     "multi_gpu": "MULTI_GPU", "use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP", "use_megatron_lm": "MEGATRON_LM",
 }
-_LAUNCHED = frozenset(_TYPES.values())  # the types with which it starts several processes
+_LAUNCHED = frozenset(TYPE_OPTIONS.values())  # the types with which it starts several processes
 _DEEPSPEED = frozenset({
     "deepspeed_config_file", "zero_stage", "offload_optimizer_device", "offload_param_device",
     "offload_optimizer_nvme_path", "offload_param_nvme_path", "gradient_accumulation_steps", "gradient_clipping",
@@ -60,7 +60,7 @@ def config_of(path: str, given: Given) -> Config:
     file = facts(Path(path), ask_loader=False) if path else Config("", None, {}, {})
     values = dict(file.values)
     flags: list[str] = []
-    types = [kind for option, kind in _TYPES.items() if option in given.values]
+    types = [kind for option, kind in TYPE_OPTIONS.items() if option in given.values]
     if types:
         values["distributed_type"] = types[0]
     if "cpu" in given.values:
@@ -70,7 +70,7 @@ def config_of(path: str, given: Given) -> Config:
             values[name] = number
         elif name in _TEXTS:
             values[name] = text
-        elif not (name in _NEUTRAL or name in _TYPES or name == "cpu"):
+        elif not (name in _NEUTRAL or name in TYPE_OPTIONS or name == "cpu"):
             flags += _nested(values, name, text)
     if values == file.values and not flags:
         return file
@@ -81,19 +81,29 @@ def config_of(path: str, given: Given) -> Config:
 
 def _nested(values: dict[str, Any], name: str, text: str) -> Iterator[str]:
     """Set an option of a section in the values; return one that belongs to no section as the words of a flag."""
-    section = next((section for start, section in _SECTIONS.items() if name.startswith(start)), "")
-    section = "deepspeed_config" if name in _DEEPSPEED else section
-    if not section:
+    if not section_of(name):
         return iter([f"--{name}", *([text] if text else [])])
-    before = values.get(section)
-    found = dict(before) if isinstance(before, dict) else {}
-    short = name.removeprefix("fsdp_")
-    found[short if section == "fsdp_config" and short in found else name] = _scalar(text)
-    values[section] = found
+    set_in_section(values, name, scalar(text))
     return iter(())
 
 
-def _scalar(text: str) -> Any:
+def section_of(name: str) -> str:
+    """Return the section of the file that has an option's value; "" for an option that belongs to no section."""
+    section = next((section for start, section in _SECTIONS.items() if name.startswith(start)), "")
+    return "deepspeed_config" if name in _DEEPSPEED else section
+
+
+def set_in_section(values: dict[str, Any], name: str, value: Any) -> None:
+    """Set an option of a section in the values, under the name that the file uses."""
+    section = section_of(name)
+    before = values.get(section)
+    found = dict(before) if isinstance(before, dict) else {}
+    short = name.removeprefix("fsdp_")
+    found[short if section == "fsdp_config" and short in found else name] = value
+    values[section] = found
+
+
+def scalar(text: str) -> Any:
     """Return an option's text as the file's value would be."""
     number = whole_number(text)
     return {"true": True, "false": False}.get(text.lower(), text if number is None else number)
@@ -111,7 +121,7 @@ def counts_gpus(path: str, given: Given) -> bool:
 
 def is_multi_gpu_by_itself(path: str, given: Given, ranks: int, gpus: int) -> bool:
     """Whether it starts several ranks without an option that requests them: it detects several GPUs."""
-    chosen = {*_TYPES, "cpu", "tpu"} & given.values.keys()
+    chosen = {*TYPE_OPTIONS, "cpu", "tpu"} & given.values.keys()
     return not path and not chosen and ranks > 1 and gpus > 1
 
 

@@ -171,6 +171,8 @@ class JobScript:
     stops_at_errors: bool = False  # set -e
     folders: tuple[JobFolder, ...] = ()
     deepspeed: tuple[JobDeepSpeed, ...] = ()
+    submits: tuple[Text, ...] = ()  # the job scripts that it passes to sbatch
+    scheduler: Label = ""  # of its directives, if not Slurm: PBS, LSF ...
     config: Text | None = None  # the accelerate config passed to its launcher, as written
     cut: bool = False  # truncated: the script contains more than is listed here
 

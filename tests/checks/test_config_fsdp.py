@@ -61,11 +61,15 @@ CASES = (
     skips("config_fsdp_setting_unsupported", "no fsdp_config", config=DDP),
     # config_fsdp_layer_unreadable
     fails("config_fsdp_layer_unreadable", "fsdp_config.fsdp_transformer_layer_cls_to_wrap: ['A', 'B'] is a list",
-        "Write A,B", at=(7, 3),
+        "or write A,B if the model has", at=(7, 3),
         config=fsdp("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP", "fsdp_transformer_layer_cls_to_wrap: [A, B]")),
+    fails("config_fsdp_layer_unreadable", "has spaces", "Delete it to use the model's own _no_split_modules, or write "
+        "LlamaDecoderLayer: in transformers", at=(7, 3),
+        config=fsdp("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
+            "transformer_layer_cls_to_wrap: LlamaLayer, LlamaBlock")),
     fails("config_fsdp_layer_unreadable", "'' names no class", "Delete it", at=(7, 3),
         config=fsdp("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP", "fsdp_transformer_layer_cls_to_wrap: ''")),
-    fails("config_fsdp_layer_unreadable", "'A, B' has spaces or empty names", "Write A,B", at=(7, 3),
+    fails("config_fsdp_layer_unreadable", "'A, B' has spaces or empty names", "or write A,B if", at=(7, 3),
         config=fsdp("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP", "transformer_layer_cls_to_wrap: A, B")),
     well("config_fsdp_layer_unreadable", "A,B",
         config=fsdp("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP", "fsdp_transformer_layer_cls_to_wrap: 'A,B'")),

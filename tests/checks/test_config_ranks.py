@@ -209,7 +209,7 @@ CASES = (
     ),
     skips("config_master_invalid", "cannot be read", config=BROKEN),
     # config_master_ignored
-    warns("config_master_ignored", "main_process_ip: 10.0.0.1 has no effect with one node", "num_machines",
+    informs("config_master_ignored", "main_process_ip: 10.0.0.1 has no effect with one node", "num_machines",
         at=(6, 1), config=said(main_process_ip="10.0.0.1")),
     well("config_master_ignored", "is this machine", config=said(main_process_ip="127.0.0.1")),
     well("config_master_ignored", "no unused address"),

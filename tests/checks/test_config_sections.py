@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mgpu.check import Edit
@@ -51,12 +53,18 @@ SECTIONS = (
     well("config_section_ignored", "belongs to the type", config=fsdp("fsdp_version: 2")),
     well("config_section_ignored", "belongs to the type",
         config=config("distributed_type: MULTI_GPU\nfsdp_config: {}\n")),
+    warns("config_section_ignored", "deepspeed_config is ignored with distributed_type MULTI_GPU", "to a JSON file",
+        at=(5, 1), config=of("MULTI_GPU", "deepspeed_config", "zero_optimization: {stage: 3}")),
+    warns("config_section_ignored", "fsdp_config is ignored with --use_deepspeed", "Delete the section", at=(5, 1),
+        config=replace(of("DEEPSPEED", "fsdp_config", "fsdp_version: 2"), given=("use_deepspeed",))),
     skips("config_section_ignored", "not known", config=config("num_processes: 4\n")),
     # config_section_missing
     informs("config_section_missing", "distributed_type FSDP without fsdp_config", "mgpu configure",
         at=(1, 1), config=config("distributed_type: FSDP\nnum_processes: 4\n")),
     informs("config_section_missing", "distributed_type DEEPSPEED without deepspeed_config", "mgpu configure",
         at=(1, 1), config=config("distributed_type: DEEPSPEED\nnum_processes: 4\ndeepspeed_config: {}\n")),
+    informs("config_section_missing", "--use_fsdp without fsdp_config", "mgpu configure", at=(1, 1),
+        config=replace(config("distributed_type: FSDP\nnum_processes: 4\n"), given=("use_fsdp",))),
     well("config_section_missing", "MULTI_GPU has the section"),
     well("config_section_missing", "FSDP has the section", config=fsdp("fsdp_version: 2")),
     skips("config_section_missing", "not known", config=BROKEN),
@@ -66,12 +74,17 @@ SECTIONS = (
         " fsdp_auto_wrap_policy?", "Write it as fsdp_auto_wrap_policy", at=(6, 3),
         config=fsdp("fsdp_auto_wrap_polcy: NO_WRAP")),
     warns("config_section_key_unknown", "deepspeed_config.bf16 is not applied: it belongs in DeepSpeed's own JSON",
-        "deepspeed_config_file names", at=(6, 3), config=zero("bf16:", "  enabled: true")),
+        "name the file in deepspeed_config_file", at=(6, 3), config=zero("bf16:", "  enabled: true")),
     warns("config_section_key_unknown",
         "deepspeed_config.zero3_prefetch_bucket_size is not applied: accelerate has no such key", "DeepSpeed's own",
         at=(6, 3), config=zero("zero3_prefetch_bucket_size: 1")),
     warns("config_section_key_unknown", "bf16 and optimizer in deepspeed_config are not applied: they belong",
         "JSON", at=(6, 3), config=zero("bf16: {enabled: true}", "optimizer: {type: Adam}")),
+    warns("config_section_key_unknown", "deepspeed_config.zero_optimization is not applied", "Move it to a JSON file",
+        at=(6, 3), config=zero("zero_optimization: {stage: 3}")),
+    well("config_section_key_unknown", "0 nested keys",  # of the command line: the launcher's parser checks it
+        config=replace(DDP, values={**DDP.values, "distributed_type": "FSDP", "fsdp_config": {"fsdp_x": 1}},
+            given=("use_fsdp", "fsdp_x"))),
     warns("config_section_key_unknown", "fsdp_config.zero_stage is not applied", "it belongs in deepspeed_config",
         at=(6, 3), config=fsdp("zero_stage: 2")),
     warns("config_section_key_unknown", "fsdp_config.mixed_precision is not applied", "the top level sets it",

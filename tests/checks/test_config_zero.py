@@ -30,6 +30,12 @@ CASES = (
         "(zero_optimization.stage)", at=(6, 3), config=named(STAGE2, "zero_stage: 2")),
     fails("config_deepspeed_file_conflict", "mixed_precision: 'no' is not allowed", "bf16 or fp16", at=(6, 1),
         config=named(STAGE2, more="mixed_precision: 'no'\n")),
+    fails("config_deepspeed_file_conflict", "deepspeed_config.zero_stage: 2 is not allowed", "stage", at=(6, 3),
+        config=replace(named(STAGE2, "zero_stage: 2"), given=("mixed_precision", "zero_stage"))),
+    well("config_deepspeed_file_conflict", "no setting",  # of the command line, and replaced by it
+        config=replace(named(STAGE2, more="mixed_precision: bf16\n"), given=("mixed_precision",))),
+    skips("config_deepspeed_file_invalid", "command line",
+        config=replace(named(STAGE2), deepspeed_file=None, given=("deepspeed_config_file",))),
     well("config_deepspeed_file_conflict", "no setting next to ds.json", config=named(STAGE2,
         "zero3_init_flag: false")),
     skips("config_deepspeed_file_conflict", "names no DeepSpeed file", config=zero("zero_stage: 2")),

@@ -206,6 +206,24 @@ CASES = (
     well("job_slow_setting_left", "no fast", job_script=job("export FI_PROVIDER=efa", "export NCCL_IB_DISABLE=1")),
     well("job_slow_setting_left", "no", job_script=job("export NCCL_SOCKET_IFNAME=hsn0", "export NCCL_IB_DISABLE=1")),
     warns("job_slow_setting_left", "IB", "unset", job_script=job("export NCCL_IB_DISABLE=1")),
+    *(well("job_slow_setting_left", "one rank", job_script=job("export NCCL_P2P_DISABLE=1", *lines)) for lines in (
+        ("accelerate launch --num_processes 1 t.py",), ("torchrun t.py",), ("N=1", "torchrun --nproc_per_node=$N t.py"),
+        ("deepspeed --num_gpus 1 t.py",),
+    )),
+    *(warns("job_slow_setting_left", "line 5: NCCL_P2P", "unset", job_script=job("export NCCL_P2P_DISABLE=1", *lines))
+        for lines in (
+            ("accelerate launch --num_processes 1 t.py", "accelerate launch --num_processes 4 t.py"),
+            ("accelerate launch --num_processes $N t.py",), ("accelerate launch t.py",), ("python t.py",),
+            ("torchrun --nnodes 2 t.py",), ("torchrun --nproc_per_node gpu t.py",), ("torchrun $ARGS t.py",),
+            ("torchrun t.py", "python other.py"), ("deepspeed --num_gpus 1 --hostfile h t.py",),
+        )),
+    warns("job_slow_setting_left", "line 5: CUDA_LAUNCH_BLOCKING", "unset", job_script=job(
+        "export CUDA_LAUNCH_BLOCKING=1 NCCL_P2P_DISABLE=1", "torchrun t.py",
+    )),
+    warns("job_slow_setting_left", "CUDA_LAUNCH_BLOCKING=1", "Remove CUDA_LAUNCH_BLOCKING=1 from the command",
+        job_script=job(f"CUDA_LAUNCH_BLOCKING=1 {TORCHRUN} t.py")),
+    informs("job_debug_output_left", "NCCL_DEBUG=INFO", "Remove NCCL_DEBUG=INFO from the command",
+        job_script=job(f"NCCL_DEBUG=INFO {TORCHRUN} t.py")),
     warns(
         "job_rank_per_cpu_core",
         "line 5: --nproc-per-node=auto starts one rank per CPU core: CUDA_VISIBLE_DEVICES hides all GPUs",

@@ -48,6 +48,9 @@ _MAGIC = "#SBATCH"
 _SPACED = re.compile(r"#[ \t]+SBATCH[ \t]+-")
 _DISABLED = re.compile(r"##+[ \t]*SBATCH[ \t]+-")
 _INDENTED = re.compile(r"[ \t]+#SBATCH[ \t]+-")
+# The directives of other schedulers.
+_SCHEDULERS = {"PBS": "PBS", "BSUB": "LSF", "$": "Grid Engine", "COBALT": "Cobalt", "OAR": "OAR", "FLUX": "Flux"}
+_OTHERS = re.compile(r"#(PBS|BSUB|\$|COBALT|OAR|FLUX):?[ \t]+-")
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 CURLY = "\u2018\u2019\u201c\u201d"
 
@@ -91,6 +94,17 @@ def _directives(text: str, line: int, obeyed: bool, texts: list[JobText]) -> lis
         if re.search(f"[{CURLY}]", kept):
             texts.append(JobText(line, "quote", text.strip()[:200]))
     return found
+
+
+def words_of_option(word: str, following: str | None) -> int:
+    """Return how many words an option of sbatch has: 2 if its value is the next word."""
+    return _option(word, following)[2]
+
+
+def other_scheduler(lines: Sequence[str]) -> str:
+    """Return the scheduler for which a script has directives, if that is not Slurm; "" without any."""
+    found = (_OTHERS.match(line) for line in lines)
+    return next((_SCHEDULERS[one[1]] for one in found if one), "")
 
 
 def _option(word: str, following: str | None) -> tuple[str, str | None, int]:

@@ -235,6 +235,19 @@ class Expander:
         """Return the variables that a program's options pass to the command it starts."""
         return {found[1]: word.cut(*found.span(2)) for word in options for found in _PASSED_VARIABLE.finditer(word.s)}
 
+    @staticmethod
+    def _line_of(words: Sequence[Text], statement: int) -> int:
+        """Return the line of a command: where its program is written, or what follows a variable there.
+
+        In $VENV/bin/torchrun and $PYTHON train.py, it is not the line that sets the variable. `statement`: the line of
+        the whole command, if it is in the script itself.
+        """
+        first = words[0].at if words else []
+        if first and first[0] != first[-1]:
+            return first[-1]
+        of_statement = any(word.line(0) == statement for word in words[1:])
+        return statement if of_statement or not first else first[0]
+
     # --- as shown ---------------------------------------------------------------------------------------------
 
     def _fill_holes(self, text: Text) -> str:

@@ -23,6 +23,8 @@ _MOST_ENTRIES, _MOST_SCRIPTS, _ABOVE = 2_000, 100, 6  # files and folders looked
 _SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 _NAMES = ("Makefile", "makefile", "justfile")
 _MKDIR = re.compile(r"(?:^|[;&|({@\t ])(?:mkdir|install -d)((?:[ \t]+[^\s;&|)#]+)+)", re.MULTILINE)
+_SBATCH = re.compile(r"(?:^|[;&|({\t ])sbatch[ \t]([^\n;&|]*)", re.MULTILINE)
+_VARIABLE = re.compile(r"[$`*?]")  # in the words after sbatch: perhaps the name of this job
 _OF_A_JOB = re.compile(r"^#SBATCH\b", re.MULTILINE)  # its own mkdir comes too late
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _START = re.compile(r"(?:\$\{?\w+\}?/|\./)+")
@@ -79,7 +81,8 @@ def _maker(folder: str, path: Path) -> str:
             whole = os.path.relpath(submitted / folder, above)
             if _ignored(whole, _text(above / _IGNORES)):
                 return "git ignores it"
-    return next((f"{name} makes it" for name, text in _setup_scripts(root, path) if _makes(text, folder)), "")
+    texts = ((name, text) for name, text in _setup_scripts(root, path) if not _submits_only_others(text, path.name))
+    return next((f"{name} makes it" for name, text in texts if _makes(text, folder)), "")
 
 
 def _root(path: Path) -> Path:
@@ -143,6 +146,12 @@ def _setup_scripts(root: Path, path: Path) -> Iterator[tuple[str, str]]:
                     yield name, "" if _OF_A_JOB.search(text) else text
         if seen > _MOST_ENTRIES or read > _MOST_SCRIPTS:
             return
+
+
+def _submits_only_others(script: str, job: str) -> bool:
+    """Whether a script submits jobs, but certainly not this one: then it does not run before this job."""
+    lines = _SBATCH.findall(script.replace("\\\n", " "))
+    return bool(lines) and job not in script and not any(_VARIABLE.search(line) for line in lines)
 
 
 def _makes(script: str, folder: str) -> bool:

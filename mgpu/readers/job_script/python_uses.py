@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from mgpu import file_reading
+from mgpu.readers.job_script.first_gpu import uses_only_first_gpu
 
 _LARGEST_BYTES = 256 << 10
 _MOST_MODULES = 30  # of the repository, read for the Trainer that a script calls through them
@@ -34,6 +35,8 @@ def python_uses(path: Path) -> tuple[str, ...] | None:
     if text is None:
         return None
     names = [name for name, pattern in _USES if pattern.search(text)]
+    if "first GPU" not in names and uses_only_first_gpu(text):
+        names.append("first GPU")
     return (*names, "Lightning") if _calls_lightning(path, text) else tuple(names)
 
 

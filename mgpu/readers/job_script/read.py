@@ -21,6 +21,7 @@ from mgpu.readers.job_script.log_folders import output_folders, start_folder
 from mgpu.readers.job_script.programs import SHELLS, base, shell_of
 from mgpu.readers.job_script.shell_words import Text
 from mgpu.readers.job_script.started_files import LOOKS, decoded
+from mgpu.readers.job_script.submitted import submitted_scripts
 from mgpu.readers.job_script.walk import Walk
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import JobCommand, JobScript, JobSet, JobText
@@ -72,9 +73,7 @@ def read(path: Path) -> JobScript:
     syntax: _Syntax = (None, None, None)
     if shell in SHELLS:
         walk.script(Text.of_file(text), start_folder(asked))
-        asked = [one for one in asked if one.line not in walk.handed]
-        texts = [one for one in texts if one.line not in walk.handed]
-        texts += [*walk.texts, *_hidden_errors(lines, walk.commands), *_errors_in_started(walk)]
+        asked, texts = [one for one in asked if one.line not in walk.handed], _all_texts(texts, lines, walk)
         syntax = _syntax_of_all(path, shell, walk)
     return JobScript(
         str(path),
@@ -94,9 +93,22 @@ def read(path: Path) -> JobScript:
         stops_at_errors=walk.stops_at_errors or bool(shebang and re.search(r"\s-\w*e", shebang)),
         folders=tuple(output_folders(asked, path)),
         deepspeed=tuple(walk.deepspeed),
-        config=_config(walk.commands),
+        submits=_submits(walk, path),
+        scheduler="" if asked else directives.other_scheduler(lines),
+        config=next((found for one in walk.commands if (found := config_of(one)) is not None), None),
         cut=walk.cut or shell not in SHELLS,
     )
+
+
+def _all_texts(found: Sequence[JobText], lines: Sequence[str], walk: Walk) -> list[JobText]:
+    """Return what does not do what it seems to: in the directives, the commands, and the files that are started."""
+    of_directives = [one for one in found if one.line not in walk.handed]
+    return [*of_directives, *walk.texts, *_hidden_errors(lines, walk.commands), *_errors_in_started(walk)]
+
+
+def _submits(walk: Walk, path: Path) -> tuple[str, ...]:
+    found = submitted_scripts(walk.commands, path, lambda written: walk.started.find(written, "", path.parent))
+    return tuple(dict.fromkeys(found))
 
 
 def _text(path: Path) -> bytes | str:
@@ -237,13 +249,12 @@ def _hidden_errors(lines: Sequence[str], commands: Sequence[JobCommand], first: 
     return found
 
 
-def _config(commands: Sequence[JobCommand]) -> str | None:
-    """Return the accelerate config passed to a launcher."""
-    for command in commands:
-        if command.launcher and (names := KNOWN[command.launcher].config):
-            for place, word in enumerate(command.arguments):
-                name, equals, value = word.partition("=")
-                if name in names:
-                    following = command.arguments[place + 1 : place + 2]
-                    return value if equals else following[0] if following else None
+def config_of(command: JobCommand) -> str | None:
+    """Return the accelerate config passed to a launcher, as written."""
+    names = KNOWN[command.launcher].config if command.launcher else ()
+    for place, word in enumerate(command.arguments):
+        name, equals, value = word.partition("=")
+        if name in names:
+            following = command.arguments[place + 1 : place + 2]
+            return value if equals else following[0] if following else None
     return None

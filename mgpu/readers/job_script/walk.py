@@ -434,13 +434,13 @@ class Walk(Expander):
         if len(self.commands) >= _MOST_COMMANDS:
             raise TooMuch
         words = shown_words = [self._fill_holes(one) for one in fields]
-        launcher = script = None
+        launcher, script, line = None, None, self._line_of(fields, node.line)
         if not starts and (found := programs.launcher_of(words)):
             launcher, script, shown_words, fields = _launch(found, words, fields)
         lines = tuple(word.line(node.line) for word in fields)
         variables = [one for place, word in enumerate(fields) for one in self._variables(word, place)]
         command = JobCommand(
-            lines[0] if lines else node.line,
+            line,
             tuple(masked_argv(shown_words)),
             tuple(variables),
             through=env.through,
