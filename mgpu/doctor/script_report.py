@@ -97,11 +97,16 @@ def _clipped(names: Sequence[str]) -> str:
 
 def _shows_training(script: Script) -> bool:
     """Whether a step of the training is visible: a backward pass, or a call that trains."""
-    ends = (".backward", ".fit", ".train", ".train_batch", ".step", ".learn")
+    ends = (".backward", ".fit", ".train_batch", ".step", ".learn")
+    own = [f"{one.name}()" for one in script.classes if any(base.endswith("Trainer") for base in one.bases)]
     return any(
-        call.reached and call.name.endswith(ends) and (not call.name.endswith(".train") or "Trainer" in call.name)
-        for call in script.calls
+        call.reached and (call.name.endswith(ends) or _trains(call.name, ("Trainer", *own))) for call in script.calls
     )
+
+
+def _trains(name: str, trainers: Sequence[str]) -> bool:
+    """Whether a call trains with an object of one of these classes."""
+    return name.endswith(".train") and any(trainer in name for trainer in trainers)
 
 
 def _overview(script: Script) -> str:
