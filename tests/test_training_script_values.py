@@ -92,7 +92,8 @@ def test_a_flag_that_every_rank_sets_is_no_condition_on_the_rank(body: str) -> N
 
 
 def test_another_function_may_change_a_global_flag() -> None:
-    text = "is_main = True\ndef start():\n    global is_main\n    is_main = False\nstart()\nif is_main:\n    probe_here()\n"
+    text = "is_main = True\ndef start():\n    global is_main\n    is_main = False\n"
+    text += "start()\nif is_main:\n    probe_here()\n"
     assert next(call for call in read(text).calls if call.name == "probe_here").guards == ("main",)
 
 

@@ -179,7 +179,9 @@ def script_lightning_on_one_device(script: Script) -> Answer:
         return Ok("no visible training")
     if len(in_every_run(script, made)) < len(made):
         return Ok("a condition decides which Trainer is created")
-    if not made or not all(map(_is_on_one_device, made)):
+    if not made:
+        return Ok("no Trainer is created in the code that was read")
+    if not all(map(_is_on_one_device, made)):
         return Ok("no Trainer is limited to one device")
     call = made[0]
     devices, accelerator = call.keywords.get("devices"), call.keywords.get("accelerator")

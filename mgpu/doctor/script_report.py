@@ -112,9 +112,18 @@ def _trains(name: str, trainers: Sequence[str]) -> bool:
 def _overview(script: Script) -> str:
     """The script's size, and the framework it trains with."""
     beside = f" and {counted(len(script.files), 'module')} that it imports" if script.files else ""
-    framework = _FRAMEWORKS.get(script.speaks or "", "no multi-GPU framework found")
+    framework = _FRAMEWORKS.get(script.speaks or "", "no multi-GPU framework found") + _in_module(script)
     cut = "; not everything was read" if script.cut else ""
     return f"{script.lines:,} lines{beside}{cut}: {framework}"
+
+
+def _in_module(script: Script) -> str:
+    """Where the ranks are connected by hand, if not in the script itself; the module may be a copy of a library."""
+    used = [
+        c for c in script.calls if c.reached and c.name.endswith((".init_process_group", ".DistributedDataParallel"))
+    ]
+    files = {call.file for call in used}
+    return f", in {sorted(files)[0]}" if script.speaks == "ddp" and files and "" not in files else ""
 
 
 def hints(outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:

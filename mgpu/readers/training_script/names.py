@@ -177,6 +177,8 @@ class Frame:
             return text if len(text) <= LONGEST else text[: LONGEST - 4] + "...'"
         if isinstance(node, ast.Starred):
             return "*" + self.value(node.value)
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+            return self.source.words(node)  # data[rank::world_size]
         if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
             return (self.resolve(node) or self.source.words(node))[:LONGEST]
         return self.source.words(node)
