@@ -28,6 +28,8 @@ CALLS = {
     "train(1, method=args.method)": {"plain_here", "probe_here", "last_here"},
     "train(1, sharded=args.sharded)": {"plain_here", "last_here"},
     "train(1, args.method, sharded=args.sharded)": {"plain_here", "probe_here", "sharded_here", "last_here"},
+    'train(1, method="zero", **options)': {"probe_here", "sharded_here", "last_here"},
+    'train(1, method="zero")\ndef old():\n    train(1)': {"probe_here", "last_here"},  # nothing calls it
     "train(1, **options)": {"plain_here", "probe_here", "sharded_here", "last_here"},
     "import fire\nfire.Fire(train)": {"plain_here", "probe_here", "sharded_here", "last_here"},
     'train(1)\nchosen = {"a": train}': {"plain_here", "probe_here", "sharded_here", "last_here"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mgpu.snapshot import Script, ScriptCall, ScriptSet
+from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
 
 from ._calls import INIT, argument, reached_calls, sets
 
@@ -15,11 +15,20 @@ _CHOOSES = r"torch\.cuda\.(?:set_device|device)"
 
 def rank_from_slurm(script: Script) -> ScriptCall | ScriptSet | None:
     """Return where the process group gets the rank of Slurm's task; None if it can get another launcher's rank."""
-    for call in reached_calls(script, re.escape(INIT)):
-        if call.keywords.get("rank") == _OF_SLURM:
-            return call
+    started = reached_calls(script, re.escape(INIT))
     put = [one for one in sets(script, r"os\.environ\['RANK'\]") if one.reached and _OF_SLURM in one.value]
-    return put[0] if put and reached_calls(script, re.escape(INIT)) else None
+    for call in started:
+        if call.keywords.get("rank") == _OF_SLURM and _is_always_read(script, call):
+            return call
+    return put[0] if put and started and not put[0].conditions and not put[0].guards else None
+
+
+def _is_always_read(script: Script, call: ScriptCall) -> bool:
+    """Whether the rank of Slurm's task is read whenever the process group is started."""
+    spots: list[ScriptCall | ScriptSet] = [one for one in script.calls if _OF_SLURM in one.arguments and one.reached]
+    spots += [one for one in script.sets if _OF_SLURM in one.value and one.reached]
+    around = {*call.conditions, *call.guards}
+    return any(around.issuperset((*one.conditions, *one.guards)) for one in spots)
 
 
 def knows_other_ranks(script: Script) -> bool:
@@ -37,9 +46,13 @@ def has_one_gpu_per_task(script: Script) -> bool:
 
 
 def _is_first(script: Script, call: ScriptCall) -> bool:
-    """Whether a call selects GPU 0, also through a variable that has no other value in this function."""
+    """Whether a call selects GPU 0, also through the last value of a variable in its function."""
     given = argument(call, 0, "device") or ""
-    place = (call.file, call.function)
-    values = {one.value for one in sets(script, re.escape(given)) if (one.file, one.function) == place}
-    made = any(given in one.targets for one in script.calls if (one.file, one.function) == place)
-    return given in ("0", "'cuda:0'") or (values == {"0"} and not made)
+    before: list[ScriptCall | ScriptSet] = [one for one in sets(script, re.escape(given)) if _precedes(one, call)]
+    before += [one for one in script.calls if given in one.targets and _precedes(one, call)]
+    last = max(before, key=lambda one: one.line, default=None)
+    return given in ("0", "'cuda:0'") or (isinstance(last, ScriptSet) and last.value == "0")
+
+
+def _precedes(one: InScript, other: InScript) -> bool:
+    return (one.file, one.function) == (other.file, other.function) and one.line < other.line

@@ -74,8 +74,9 @@ def script_saves_on_every_rank(script: Script) -> Answer:
     if script.speaks == "accelerate" and re.search(r"model|prepare", wrong[0].name, re.IGNORECASE):
         line = "{:dotted}(..., is_main_process=accelerator.is_main_process, save_function=accelerator.save)"
         fix = Fix("Pass it the process that writes.", (python(line, what),))
-    elif script.speaks == "trainer" and what == "save_pretrained":
-        fix = Fix("Let the Trainer save: it writes once, also with sharded weights.", ("trainer.save_model(path)",))
+    elif script.speaks == "trainer":
+        text = "Save only on rank 0. With sharded weights, call trainer.save_model on every rank instead."
+        fix = Fix(text, ("if trainer.is_world_process_zero():",))
     return finding(script, wrong[0], f"every rank runs {what}() to the same file", fix, wrong[1:])
 
 

@@ -157,7 +157,9 @@ CASES = (
     *(well("script_rank_from_slurm", "not come from Slurm alone", script=read(text)) for text in (
         BY_SRUN.format("gpu").replace('int(os.environ["SLURM_PROCID"])',
             'int(os.environ.get("SLURM_PROCID", os.environ.get("RANK", 0)))'),
-        BY_SRUN.format("gpu").replace("SLURM_PROCID", "RANK"))),
+        BY_SRUN.format("gpu").replace("SLURM_PROCID", "RANK"),
+        BY_SRUN.format("gpu").replace(
+            "rank, gpu =", "gpu, rank = 0, args.local_rank\nif 'SLURM_PROCID' in os.environ:\n    rank, gpu ="))),
     *(well(check, "", script=read(BY_SRUN.format("gpu")))
         for check in ("script_wraps_on_fixed_device", "script_device_fixed")),
     *(warns(check, "", "LOCAL_RANK", script=read(BY_SRUN.format(gpu).replace("SLURM_PROCID", name)))

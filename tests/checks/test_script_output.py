@@ -107,7 +107,7 @@ CASES = (
         script=by_trainer(line, trainer=kind))
         for line in ("model.save_pretrained('out')", "trainer.model.save_pretrained('out')")
         for kind in ("Trainer", "Own")),
-    warns("script_saves_on_every_rank", "every rank runs save()", "'RANK', 0)) == 0:", script=by_trainer(
+    warns("script_saves_on_every_rank", "every rank runs save()", "trainer.is_world_process_zero()", script=by_trainer(
         "torch.save(model.lm_head, 'head.pt')")),
     *(well("script_saves_on_every_rank", "sav", script=by_trainer(after, before)) for after, before in (
         ("if trainer.is_world_process_zero():\n        model.save_pretrained('out')", "pass"),

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Collection, Iterator, Mapping
 
+from mgpu.readers.training_script.decided_tests import UNKNOWN, Constants, Place, constant_of
 from mgpu.readers.training_script.known_libraries import FRAMEWORKS, is_harmless
-from mgpu.readers.training_script.scopes import Function, Walk
-
-Constants: TypeAlias = Mapping[str, object]
-Place: TypeAlias = tuple[str, int]  # file and line of a function
-_UNKNOWN = object()
+from mgpu.readers.training_script.reach import TOP_LEVEL, reached_functions
+from mgpu.readers.training_script.scopes import Function
+from mgpu.readers.training_script.walk import Walk
 
 
 def constant_parameters(walk: Walk) -> dict[Place, Constants]:
@@ -22,12 +20,13 @@ def constant_parameters(walk: Walk) -> dict[Place, Constants]:
     if walk.cut:
         return {}
     unclear = _unresolved_calls(walk)
+    reached = {TOP_LEVEL, *reached_functions(walk)}
     found: dict[Place, Constants] = {}
     for function in walk.functions:
         if function.owner or function.decorated or not function.calls or function.node.name in unclear:
             continue
-        values = {name: _value_in_all_calls(function, name) for name in _tested(function.node)}
-        if known := {name: value for name, value in values.items() if value is not _UNKNOWN}:
+        values = {name: _value_in_all_calls(function, name, reached) for name in _tested(function.node)}
+        if known := {name: value for name, value in values.items() if value is not UNKNOWN}:
             found[function.source.file, function.node.lineno] = known
     return found
 
@@ -68,24 +67,28 @@ def _compared(test: ast.expr) -> Iterator[str]:
         yield test.id
 
 
-def _value_in_all_calls(function: Function, name: str) -> object:
-    values = [_given(function.node, name, node, flags) for node, flags in function.calls]
+def _value_in_all_calls(function: Function, name: str, reached: Collection[int]) -> object:
+    sites = zip(function.calls, function.sites, strict=True)
+    values = [_given(function.node, name, node, flags) for (node, flags), spot in sites if spot[3] in reached]
+    if not values:
+        return UNKNOWN
     first = values[0]
-    return first if all(type(one) is type(first) and one == first for one in values) else _UNKNOWN
+    return first if all(type(one) is type(first) and one == first for one in values) else UNKNOWN
 
 
 def _given(
     function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, node: ast.expr, flags: Mapping[str, bool]
 ) -> object:
     """Return the constant that a call gives to a parameter."""
-    if not isinstance(node, ast.Call) or any(keyword.arg is None for keyword in node.keywords):
-        return _UNKNOWN
-    positional = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-    if any(isinstance(one, ast.Starred) for one in node.args):
-        return _UNKNOWN
+    if not isinstance(node, ast.Call):
+        return UNKNOWN
+    unpacks = any(isinstance(one, ast.Starred) for one in node.args)
+    positional = [one.arg for one in (*function.args.posonlyargs, *function.args.args)] * (not unpacks)
     given = dict(zip(positional, node.args, strict=False)) | {one.arg: one.value for one in node.keywords if one.arg}
+    if name not in given and (unpacks or any(keyword.arg is None for keyword in node.keywords)):
+        return UNKNOWN
     value = given.get(name) or _default(function, name)
-    return flags.get(value.id, _UNKNOWN) if isinstance(value, ast.Name) else _constant(value)
+    return flags.get(value.id, UNKNOWN) if isinstance(value, ast.Name) else constant_of(value)
 
 
 def _default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast.expr | None:
@@ -94,42 +97,3 @@ def _default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast
     defaults = dict(zip(reversed(positional), reversed(arguments.defaults), strict=False))
     named = {one.arg: value for one, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value}
     return (defaults | named).get(name)
-
-
-def _constant(node: ast.expr | None) -> object:
-    if not isinstance(node, ast.Constant | ast.UnaryOp):
-        return _UNKNOWN
-    try:
-        return ast.literal_eval(node)
-    except ValueError:
-        return _UNKNOWN
-
-
-def decides(test: ast.expr, constants: Constants) -> bool | None:
-    """Return the value of a condition on parameters with these constants; None if it is not known."""
-    if isinstance(test, ast.Name):
-        return bool(constants[test.id]) if test.id in constants else None
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        value = decides(test.operand, constants)
-        return None if value is None else not value
-    if isinstance(test, ast.BoolOp):
-        values = [decides(part, constants) for part in test.values]
-        stops = isinstance(test.op, ast.Or)  # the value that decides it alone
-        return stops if stops in values else None if None in values else not stops
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        return _compares(test, constants)
-    return None
-
-
-def _compares(test: ast.Compare, constants: Constants) -> bool | None:
-    if not isinstance(test.left, ast.Name) or test.left.id not in constants:
-        return None
-    left, right, operator = constants[test.left.id], test.comparators[0], test.ops[0]
-    if isinstance(operator, ast.In | ast.NotIn) and isinstance(right, ast.Tuple | ast.List | ast.Set):
-        values = [_constant(one) for one in right.elts]
-        return None if _UNKNOWN in values else (left in values) is isinstance(operator, ast.In)
-    value = _constant(right)
-    if value is _UNKNOWN or not isinstance(operator, ast.Eq | ast.NotEq | ast.Is | ast.IsNot):
-        return None
-    same = type(left) is type(value) and left == value
-    return same is isinstance(operator, ast.Eq | ast.Is)

@@ -67,12 +67,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
     parsed = _parsed(raw, package)
     if not isinstance(parsed, tuple):
         return replace(parsed, path=shown, arguments=given)
-    walk = Walk(modules.find, _mask_value)
-    facts = _facts(walk, modules, *parsed)
-    if facts is not None and not modules.skipped and (constants := constant_parameters(walk)):
-        modules = LocalModules(path, follow, most_bytes)  # read again, without the branches that no run takes
-        walk = Walk(modules.find, _mask_value, constants)
-        facts = _facts(walk, modules, *parsed)
+    walk, modules, facts = _walked(path, modules, *parsed)
     if facts is None:
         return Script(shown, given, error="its statements are nested too deeply to be read")
     unread = tuple(sorted({module.partition(".")[0] for module in walk.elsewhere if not is_harmless(module)}))
@@ -110,6 +105,19 @@ def _parsed(raw: bytes, package: str) -> tuple[ast.Module, Source] | Script:
         return Script("", error=reason(error))
     except (RecursionError, MemoryError):
         return Script("", error="its expressions are nested too deeply to be read")
+
+
+def _walked(
+    path: Path, modules: LocalModules, tree: ast.Module, source: Source
+) -> tuple[Walk, LocalModules, dict[str, Any] | None]:
+    """Return what was read, and the facts; again without the branches that no run takes, if there are any."""
+    walk = Walk(modules.find, _mask_value)
+    facts = _facts(walk, modules, tree, source)
+    if facts is None or modules.skipped or not (constants := constant_parameters(walk)):
+        return walk, modules, facts
+    modules = LocalModules(path, modules.follow, modules.most_bytes)
+    walk = Walk(modules.find, _mask_value, constants)
+    return walk, modules, _facts(walk, modules, tree, source)
 
 
 def _facts(walk: Walk, modules: LocalModules, tree: ast.Module, source: Source) -> dict[str, Any] | None:

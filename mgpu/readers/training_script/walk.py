@@ -14,7 +14,7 @@ from typing import Any
 from mgpu.readers.training_script.aliases import canonical
 from mgpu.readers.training_script.branches import caught_errors, constant_flags, fixed_value, leaves, remaining
 from mgpu.readers.training_script.call_arguments import bind_arguments
-from mgpu.readers.training_script.constant_parameters import Constants, Place, decides
+from mgpu.readers.training_script.decided_tests import Constants, Place, decides
 from mgpu.readers.training_script.decorators import INERT, RANKS_OF
 from mgpu.readers.training_script.names import MOST, Frame
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, merge_guards
