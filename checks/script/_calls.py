@@ -11,6 +11,7 @@ from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
 DDP = "torch.nn.parallel.DistributedDataParallel"
 INIT = "torch.distributed.init_process_group"
 LIGHTNING = r"(?:pytorch_lightning|lightning)\.(?:[\w.]+\.)?(?:Trainer|Fabric)"
+OF_TRAINER = re.compile(r"(?:transformers|trl)\.(?:\w+\.)*\w*Trainer")
 TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 DDP_DOC = "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"
 DISTRIBUTED = "https://docs.pytorch.org/docs/stable/distributed.html"
@@ -31,8 +32,13 @@ def reached_calls(script: Script, pattern: str) -> list[ScriptCall]:
 
 def trains(script: Script) -> bool:
     """Whether the script visibly trains: it has a backward pass or calls a Trainer's train or fit."""
-    ends = (".backward", "Trainer().train", "Trainer().fit")
-    return any(call.reached and call.name.endswith(ends) for call in script.calls)
+    return bool(trainer_calls(script)) or any(call.reached and call.name.endswith(".backward") for call in script.calls)
+
+
+def trainer_calls(script: Script) -> list[ScriptCall]:
+    """Return the calls of a Trainer's train or fit, also of the script's own classes derived from one."""
+    own = [re.escape(one.name) for one in script.classes if any(map(OF_TRAINER.fullmatch, one.bases))]
+    return reached_calls(script, rf"(?:.+\.)?(?:\w*Trainer|{'|'.join(own) or '(?!)'})\(\)\.(?:train|fit)")
 
 
 def sets(script: Script, pattern: str) -> list[ScriptSet]:

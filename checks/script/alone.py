@@ -15,6 +15,7 @@ from ._rank_paths import (
     backward_calls,
     dotted_names,
     in_every_run,
+    is_repeated,
     requires_kind,
     training_loops,
     with_accelerate,
@@ -34,7 +35,7 @@ _WITHOUT_GRADIENTS = re.compile(r"torch\.(?:no_grad|inference_mode|set_grad_enab
 
 def _training(script: Script) -> list[ScriptCall]:
     """Return the backward passes in loops, in functions that are visibly called."""
-    return [call for call in backward_calls(script) if call.loops]
+    return [call for call in backward_calls(script) if is_repeated(script, call)]
 
 
 @check(Severity.WARNING, source=_PREPARING, given=with_accelerate)
@@ -178,7 +179,9 @@ def script_lightning_on_one_device(script: Script) -> Answer:
         return Ok("no visible training")
     if len(in_every_run(script, made)) < len(made):
         return Ok("a condition decides which Trainer is created")
-    if not made or not all(map(_is_on_one_device, made)):
+    if not made:
+        return Ok("no Trainer is created in the code that was read")
+    if not all(map(_is_on_one_device, made)):
         return Ok("no Trainer is limited to one device")
     call = made[0]
     devices, accelerator = call.keywords.get("devices"), call.keywords.get("accelerator")

@@ -10,23 +10,25 @@ from mgpu.snapshot import Script, ScriptCall, ScriptClass, ScriptLoop
 from mgpu.text import counted
 
 from ._calls import DDP, argument, calls, finding, unpacks
+from ._own_samples import has_own_samples
 from ._rank_paths import (
     LOOPS_OF_ITS_OWN,
     PREPARED,
     backward_calls,
     by_hand,
+    callers,
     dotted_names,
     has_rank_argument,
     is_reached_by_all,
     is_repeated,
     mentions_rank,
-    own_loop,
     reached_by_every_rank,
     requires_kind,
     training_loops,
     visibly_called,
     with_accelerate,
 )
+from ._trainer_loaders import undivided_trainer_loaders
 
 _DISTRIBUTED_EVALUATION = "https://huggingface.co/docs/accelerate/main/en/quicktour#distributed-evaluation"
 _SAMPLER_DOC = "https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler"
@@ -42,6 +44,7 @@ _KNOWS_RANK = re.compile(
     r"print|int|str|len|range|.*(?:log\w*|info|debug|device|set_device|cuda|to|init_process_group|barrier|seed|spawn"
     r"|get|getenv|add_argument|format|DistributedDataParallel|join|wandb\.\w+|append|write|save\w*|load\w*|tqdm)$"
 )
+_EPOCH = re.compile(r"epoch", re.IGNORECASE)
 _NOT_TRAINED_ON = re.compile(r"val|test|eval|dev|infer|predict", re.IGNORECASE)
 _SPLIT = r"torch\.utils\.data\.(?:dataset\.)?random_split|sklearn\.model_selection\.train_test_split"
 _SPLIT_OF_DATASETS = r"datasets\..*\(\)\.train_test_split"
@@ -49,18 +52,22 @@ _SPLIT_OF_DATASETS = r"datasets\..*\(\)\.train_test_split"
 _GATHERS = re.compile(r".*(?:gather\w*|reduce\w*|all_to_all\w*|synchronize_between_processes|sync_\w+|_sync)$")
 
 
-@check(Severity.WARNING, source=_SAMPLER_DOC, given=own_loop)
+@check(Severity.WARNING, source=_SAMPLER_DOC, given=requires_kind(*LOOPS_OF_ITS_OWN, "trainer"))
 def script_data_not_divided(script: Script) -> Answer:
     """Every rank trains on the whole dataset instead of its own shard.
 
     Why: N GPUs process the data N times per epoch, and an epoch takes as long as on one GPU.
     More: A DataLoader does not know about other ranks. Without a DistributedSampler (or accelerator.prepare), each rank
-    iterates over all of the data.
+    iterates over all of the data. A Trainer prepares only the DataLoader of its own get_train_dataloader.
 
     Fix: Pass the DataLoader a DistributedSampler, or pass it to accelerator.prepare.
     """
     loaders = [call for call in visibly_called(script, calls(script, _LOADER)) if not unpacks(call)]
-    if not loaders:
+    if wrong_methods := undivided_trainer_loaders(script):
+        fix = Fix("Prepare the DataLoader there.", ("return self.accelerator.prepare(loader)",))
+        title = "get_train_dataloader returns a DataLoader that nothing prepares: every rank trains on all of the data"
+        return finding(script, wrong_methods[0], title, fix, wrong_methods[1:])
+    if not loaders or script.speaks == "trainer":
         return Ok("no visible DataLoader")
     if script.speaks != "accelerate" and (_streams(script) or _iterable_classes(script)):
         return Ok("the data is a stream, for which there is no sampler")
@@ -97,6 +104,7 @@ def _unprepared_loaders(script: Script, loaders: list[ScriptCall]) -> list[Scrip
         if loader.targets[1:] == ()
         and not given_to.intersection(loader.targets)
         and not _samples_by_rank(script, loader)
+        and not has_own_samples(script, loader)
         and any(_iterates_over(loop, loader) for loop in loops)
     ]
 
@@ -128,8 +136,10 @@ def _unsampled_loaders(script: Script, loaders: list[ScriptCall]) -> list[Script
     if _divides_by_rank(script) or script.unread or script.cut or own:
         return []
     open_ = [call for call in loaders if not set(_SAMPLING).intersection(call.keywords) and len(call.arguments) < 4]
+    number = len(open_)
+    open_ = [call for call in open_ if not has_own_samples(script, call)]
     trained = [call for call in open_ if not _NOT_TRAINED_ON.search(" ".join((*call.targets, call.function)))]
-    return trained if len(open_) == len(loaders) else []
+    return trained if number == len(loaders) else []
 
 
 def _divides_by_rank(script: Script) -> bool:
@@ -220,16 +230,28 @@ def script_set_epoch_missing(script: Script) -> Answer:
         return Ok("no DistributedSampler that shuffles training data")
     if calls(script, r".*\.set_epoch"):
         return Ok("set_epoch is called")
-    trained = [call for call in trained if not is_repeated(script, call)]
-    if script.cut or not trained or not any(len(call.loops) > 1 for call in backward_calls(script)):
+    trained = [call for call in trained if _outlives_epoch(script, call)]
+    if script.cut or not trained:
         return Skip("no visible loop over epochs")
-    sampler = trained[0].targets[0] if trained[0].targets else "loader.sampler"
+    one = bool(trained[0].targets) and not is_repeated(script, trained[0])
+    sampler = trained[0].targets[0] if one else "loader.sampler"
     return finding(
         script,
         trained[0],
         "set_epoch is never called: every epoch has the same order",
         commands(python("{:dotted}.set_epoch(epoch)", sampler)),
     )
+
+
+def _outlives_epoch(script: Script, sampler: ScriptCall) -> bool:
+    """Whether a sampler is created before the loop over epochs, also as one of several for parts of the data."""
+    training = [call for call in backward_calls(script) if len(call.loops) > 1]
+    if not is_repeated(script, sampler):
+        return bool(training)
+    around = {loop for call in training for loop in call.loops}
+    epochs = [number for number in around if _EPOCH.search(script.loops[number].target)]
+    made = [sampler, *callers(script, sampler)]
+    return bool(epochs) and len(made) <= 2 and not any(around.intersection(one.loops) for one in made)
 
 
 @check(Severity.WARNING, source="https://github.com/Lightning-AI/pytorch-lightning/issues/7728")

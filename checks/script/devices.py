@@ -9,6 +9,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
 
 from ._calls import DDP, DDP_DOC, TORCHRUN, argument, calls, finding, reached_calls, sets, text_of, trains
+from ._slurm_ranks import has_one_gpu_per_task
 
 _CUDA_SEMANTICS = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 _FIXED = re.compile(r"['\"]cuda:\d+['\"](?: if .*)?")
@@ -36,9 +37,9 @@ def _fixed_device_text(call: ScriptCall) -> str | None:
 
 
 def _hides_others(script: Script) -> bool:
-    """Whether each rank hides all GPUs except its own; then cuda:0 is its own GPU."""
+    """Whether each rank sees only its own GPU, which is cuda:0: it hides the others itself, or Slurm does."""
     visible = sets(script, r"os\.environ\['CUDA_VISIBLE_DEVICES'\]")
-    return any(text_of(one.value) is None for one in visible)
+    return any(text_of(one.value) is None for one in visible) or has_one_gpu_per_task(script)
 
 
 def _models_by_hand(script: Script) -> bool:

@@ -12,12 +12,14 @@ from mgpu.text import counted
 from .. import _shadowing as shadowing
 from .._variables import CUDA_GUIDE, misspelt_cuda_name
 from ._calls import TORCHRUN, argument, calls, finding, reached_calls, text_of
-from ._rank_paths import backward_calls, unknown_kind
+from ._rank_paths import backward_calls, is_repeated, unknown_kind
+from ._slurm_ranks import has_one_gpu_per_task, knows_other_ranks, rank_from_slurm
 
 _SPAWN = "https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods"
 _MIGRATION = "https://huggingface.co/docs/accelerate/en/basic_tutorials/migration"
 # Libraries that torch, accelerate and transformers do not import: a script with a file of this name means its own.
 _ONLY_SCRIPTS_IMPORT = frozenset({"evaluate", "trl", "diffusers", "lightning"})
+_SRUN = "https://slurm.schedmd.com/srun.html"
 _TESTS = re.compile(r"(?:.*\.)?_?test")
 _ENVIRON = re.compile(r"os\.environ\['(\w+)'\]")
 _LOCAL_RANK = ("--local_rank", "--local-rank")
@@ -63,7 +65,7 @@ def script_trains_alone(script: Script) -> Answer:
         return unknown_kind(script)
     if script.speaks != "nothing":
         return Ok(f"the script uses {script.speaks}")
-    used = [call for call in backward_calls(script) if call.loops and not _TESTS.match(call.function)]
+    used = [call for call in backward_calls(script) if is_repeated(script, call) and not _TESTS.match(call.function)]
     if not used:
         return Ok("no visible training loop")
     backward = used[0]
@@ -126,6 +128,26 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
 
 def _default_text(value: str | None) -> str:
     return f" ({value})" if value else ""
+
+
+@check(Severity.INFO, source=_SRUN, tags=("start_command",))
+def script_rank_from_slurm(script: Script) -> Answer:
+    """The script reads its rank from SLURM_PROCID, so only srun can start its ranks.
+
+    Why: srun sets SLURM_PROCID for each task. torchrun and accelerate start all ranks of a node from one task, or
+    without Slurm: SLURM_PROCID is then missing (KeyError), or the same for all of them.
+
+    Fix: Start one task for each GPU with srun.
+    More: Or read RANK, WORLD_SIZE and LOCAL_RANK, which every launcher sets.
+    """
+    spot = rank_from_slurm(script)
+    if spot is None or script.spawns or knows_other_ranks(script):
+        return Ok("the rank does not come from Slurm alone")
+    line = shell("srun --ntasks-per-node=2 --gpus-per-node=2 python {:path}", script.path)
+    if has_one_gpu_per_task(script):
+        line = shell("srun --ntasks=2 --gpus-per-task=1 python {:path}", script.path)
+    fix = Fix("Start one task for each GPU with srun, in a job with these GPUs.", (line,))
+    return finding(script, spot, "the rank is that of Slurm's task: only srun can start the ranks", fix)
 
 
 @check(Severity.WARNING, source=CUDA_GUIDE)

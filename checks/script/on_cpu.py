@@ -86,7 +86,9 @@ def script_lightning_default_on_cpu(script: Script, config: Config, driver: Driv
     made = [call for call in calls(script, LIGHTNING) if call.reached]
     if not trains(script) or len(in_every_run(script, made)) < len(made):
         return Ok("no visible training, or a condition decides which Trainer is created")
-    if not made or not all(map(_uses_defaults, made)):
+    if not made:
+        return Ok("no Trainer is created in the code that was read")
+    if not all(map(_uses_defaults, made)):
         return Ok("the Trainer has a strategy, an accelerator or a number of devices")
     return finding(
         script,

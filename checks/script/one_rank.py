@@ -252,6 +252,11 @@ def script_logs_on_every_rank(script: Script) -> Answer:
     return finding(script, wrong[0], f"every rank logs to {text_of(_log_file(wrong[0]))}", Fix(), wrong[1:])
 
 
+def _is_tried(call: ScriptCall) -> bool:
+    """Whether the error that the folder exists is caught."""
+    return bool({"try", "try OSError", "contextlib.suppress"}.intersection(call.within))
+
+
 def _log_file(call: ScriptCall) -> str | None:
     return call.keywords.get("filename") if call.name.endswith("basicConfig") else argument(call, 0, "filename")
 
@@ -267,7 +272,7 @@ def script_creates_folder_on_every_rank(script: Script) -> Answer:
     """
     made = [call for call in calls(script, r"os\.(?:makedirs|mkdir)") if "exist_ok" not in call.keywords]
     wrong = [
-        call for call in reached_by_every_rank(script, made) if not has_rank_argument(call) and "try" not in call.within
+        call for call in reached_by_every_rank(script, made) if not has_rank_argument(call) and not _is_tried(call)
     ]
     if not wrong:
         return Ok("no folder that only one rank could create")

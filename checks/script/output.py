@@ -11,16 +11,20 @@ from mgpu.text import counted
 
 from ._calls import argument, calls, finding, text_of
 from ._rank_paths import (
+    LOOPS_OF_ITS_OWN,
     dotted_names,
     has_rank_argument,
     is_per_sample,
     is_ruled_out,
     own_loop,
     reached_by_every_rank,
+    requires_kind,
     trains,
     visibly_called,
 )
+from ._trainer_saves import saves_after_trainer
 
+_trained_by_ranks = requires_kind(*LOOPS_OF_ITS_OWN, "trainer")
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
 _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution"
 _DISTRIBUTED_TRAINING = "https://docs.wandb.ai/models/track/log/distributed-training"
@@ -29,16 +33,18 @@ _TRACKERS = (
     r"wandb\.init|mlflow\.start_run|neptune\.init_run|comet_ml\.(?:Experiment|start)|aim\.Run|trackio\.init"
     r"|torch\.utils\.tensorboard\.(?:writer\.)?SummaryWriter|tensorboardX\.SummaryWriter"
 )
+_ADDS = r".+\.add_(?:scalars?|image|images|figure|histogram|text|video|audio|embedding|graph|hparams|pr_curve|mesh)"
 _PLACE = re.compile(r"output|out_dir|save|path", re.IGNORECASE)
 # Sharded weights, and a function that writes only on the main process.
 _LEFT_TO_OTHERS = re.compile(r"get_state_dict|zero_?3|state_dict_type|DTensor|accelerator\.save\b")
-# Arguments that configure a tracker for several processes; those that do so only with a value that is not constant.
-_GROUPED = {"group", "settings"}
+# Settings of wandb that mean nothing for several processes.
+_PLAIN_SETTINGS = {"start_method", "code_dir", "save_code", "console", "init_timeout", "program"}
+# Arguments that configure a tracker for several processes only with a value that is not constant.
 _SWITCHES = {"mode", "write_to_disk", "job_type"}
 _OFF = ("'disabled'", "False", "None")
 
 
-@check(Severity.WARNING, source=_DDP_TUTORIAL, given=own_loop)
+@check(Severity.WARNING, source=_DDP_TUTORIAL, given=_trained_by_ranks)
 def script_saves_on_every_rank(script: Script) -> Answer:
     """Every rank saves a model or checkpoint to the same file.
 
@@ -49,7 +55,11 @@ def script_saves_on_every_rank(script: Script) -> Answer:
     Fix: Save only on rank 0, and let the others wait if they need the file.
     """
     saves = visibly_called(script, calls(script, _SAVES))
-    if not saves or not trains(script):
+    if script.speaks == "trainer":
+        saves = saves_after_trainer(script, saves)
+    elif not trains(script):
+        saves = []
+    if not saves:
         return Ok("no visible training and saving")
     own = [call for call in reached_by_every_rank(script, saves) if not _LEFT_TO_OTHERS.search(" ".join(call.written))]
     wrong = [call for call in own if not has_rank_argument(call) and not is_per_sample(script, call)]
@@ -64,6 +74,9 @@ def script_saves_on_every_rank(script: Script) -> Answer:
     if script.speaks == "accelerate" and re.search(r"model|prepare", wrong[0].name, re.IGNORECASE):
         line = "{:dotted}(..., is_main_process=accelerator.is_main_process, save_function=accelerator.save)"
         fix = Fix("Pass it the process that writes.", (python(line, what),))
+    elif script.speaks == "trainer":
+        text = "Save only on rank 0. With sharded weights, call trainer.save_model on every rank instead."
+        fix = Fix(text, ("if trainer.is_world_process_zero():",))
     return finding(script, wrong[0], f"every rank runs {what}() to the same file", fix, wrong[1:])
 
 
@@ -106,7 +119,7 @@ def script_writes_on_every_rank(script: Script) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_DISTRIBUTED_TRAINING, given=own_loop)
+@check(Severity.WARNING, source=_DISTRIBUTED_TRAINING, given=_trained_by_ranks)
 def script_tracker_on_every_rank(script: Script) -> Answer:
     """Every rank starts its own run in an experiment tracker.
 
@@ -119,7 +132,8 @@ def script_tracker_on_every_rank(script: Script) -> Answer:
     trackers = visibly_called(script, calls(script, _TRACKERS))
     if not trackers:
         return Ok("no experiment tracker is started")
-    own = [call for call in reached_by_every_rank(script, trackers) if not _is_for_ranks(call)]
+    own = [call for call in reached_by_every_rank(script, trackers) if not _is_for_ranks(script, call)]
+    own = [call for call in own if not (call.name.endswith("SummaryWriter") and _writes_on_one_rank(script))]
     wrong = [call for call in own if not has_rank_argument(call)]
     if not wrong:
         return Ok(f"{counted(len(trackers), 'tracker')}, each guarded or configured for several ranks")
@@ -128,19 +142,37 @@ def script_tracker_on_every_rank(script: Script) -> Answer:
     if script.speaks == "accelerate":
         library = "with Accelerator(log_with=...), accelerator.init_trackers(...) and accelerator.log(...)"
         fix = Fix(f"Start it only on the main process, or let accelerate do it, {library}.", fix.commands)
+    elif script.speaks == "trainer":
+        fix = Fix("Start it only on rank 0, or leave it to the Trainer's report_to, which does so.", fix.commands)
     return finding(script, wrong[0], f"every rank calls {name}(): N GPUs create N runs", fix, wrong[1:])
 
 
-def _is_for_ranks(call: ScriptCall) -> bool:
+def _is_for_ranks(script: Script, call: ScriptCall) -> bool:
     """Whether a tracker is configured for several processes, or switched off."""
     values = [call.keywords[name] for name in _SWITCHES & set(call.keywords)]
-    return bool(_GROUPED & set(call.keywords)) or any(
-        value in _OFF or (text_of(value) is None and value != "True") for value in values
-    )
+    grouped = "group" in call.keywords or ("settings" in call.keywords and not _has_plain_settings(script))
+    return grouped or any(value in _OFF or (text_of(value) is None and value != "True") for value in values)
+
+
+def _has_plain_settings(script: Script) -> bool:
+    """Whether no visible settings of wandb are for several processes."""
+    made = calls(script, r"wandb\.(?:\w+\.)*Settings")
+    return bool(made) and all(set(call.keywords) <= _PLAIN_SETTINGS and not call.arguments for call in made)
+
+
+def _writes_on_one_rank(script: Script) -> bool:
+    """Whether the script writes to its event files, and no visible line does so on every rank.
+
+    The writers of the other ranks then leave empty files.
+    """
+    written = visibly_called(script, calls(script, _ADDS))
+    return bool(written) and not reached_by_every_rank(script, written)
 
 
 def _main_condition(script: Script) -> str:
     """Return the condition that is true only on rank 0, in the style of this script."""
+    if script.speaks == "trainer":  # whose process group may not have started yet
+        return "if int(os.environ.get('RANK', 0)) == 0:"
     return "if accelerator.is_main_process:" if script.speaks == "accelerate" else "if dist.get_rank() == 0:"
 
 

@@ -20,6 +20,9 @@ _COLLECTIVES = (
     r"|accelerate\.utils\.(?:gather|gather_object|broadcast|broadcast_object_list|reduce|wait_for_everyone)"
     r"|.+\.full_tensor"
 )
+# Calls that wait for all ranks if the weights are sharded.
+_OF_SHARDS = r"accelerate\.Accelerator\(\)\.(?:save_state|get_state_dict|save_model)"
+_SHARDED_TYPE = re.compile(r"==\s*[\w.'\"]*\b(FSDP|DEEPSPEED)\b")
 # The position of each one's group argument.
 _GROUP = {"barrier": 0, "all_reduce": 2, "broadcast": 2, "reduce": 3, "all_gather": 2, "gather": 3, "scatter": 3}
 # Calls with which ranks agree on a decision.
@@ -44,7 +47,8 @@ def script_collective_on_one_rank(script: Script) -> Answer:
 
     Fix: Call it on every rank, and keep only printing or saving under the condition.
     """
-    collectives = visibly_called(script, calls(script, _COLLECTIVES))
+    collectives = visibly_called(script, calls(script, rf"{_COLLECTIVES}|{_OF_SHARDS}"))
+    collectives = [c for c in collectives if not re.fullmatch(_OF_SHARDS, c.name) or _waits_for_shards(script, c)]
     if not collectives:
         return Ok("no visible collective")
     alone = [call for call in collectives if ONE_RANK.intersection(call.guards) and "single" not in call.guards]
@@ -60,6 +64,21 @@ def script_collective_on_one_rank(script: Script) -> Answer:
         Fix(f"Call {what}() on every rank, outside the condition. Keep printing or saving inside."),
         wrong[1:],
     )
+
+
+def _waits_for_shards(script: Script, call: ScriptCall) -> bool:
+    """Whether accelerate visibly shards the weights, and this call collects them from all ranks."""
+    kinds = {"fsdp_plugin": "FSDP", "deepspeed_plugin": "DEEPSPEED"}
+    made = calls(script, r"accelerate\.Accelerator")
+    sharded = {
+        kind for option, kind in kinds.items() if any(one.keywords.get(option, "None") != "None" for one in made)
+    }
+    options = {option for start in script.starts for option in start.options}
+    sharded |= {kind for kind in kinds.values() if f"--use_{kind.lower()}" in options}
+    sharded |= {
+        found for text in call.conditions if not text.startswith("not") for found in _SHARDED_TYPE.findall(text)
+    }
+    return "FSDP" in sharded or (bool(sharded) and call.name.endswith(".save_state"))
 
 
 def _has_group(call: ScriptCall) -> bool:
@@ -93,6 +112,7 @@ def _is_shared_function(script: Script, call: ScriptCall) -> bool:
     Severity.WARNING,
     source="https://github.com/huggingface/accelerate/issues/2000",
     given=with_accelerate,
+    because_of=("script_collective_on_one_rank",),
     tags=("leads_to_hang",),
 )
 def script_state_saved_on_one_rank(script: Script, config: Config) -> Answer:
@@ -105,9 +125,7 @@ def script_state_saved_on_one_rank(script: Script, config: Config) -> Answer:
     """
     if config.distributed_type not in _SHARDED:
         return Skip(f"with distributed_type {config.distributed_type}, every rank has all weights")
-    saves = visibly_called(
-        script, calls(script, r"accelerate\.Accelerator\(\)\.(?:save_state|get_state_dict|save_model)")
-    )
+    saves = visibly_called(script, calls(script, _OF_SHARDS))
     wrong = [call for call in saves if ONE_RANK.intersection(call.guards) and "single" not in call.guards]
     if not wrong:
         number = counted(len(saves), "save call")

@@ -7,7 +7,7 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.snapshot import Script
 
-from ._calls import DDP, DDP_DOC, calls, finding, reached_calls, switches
+from ._calls import DDP, DDP_DOC, calls, finding, reached_calls, switches, text_of
 
 # Below this number of samples per GPU, batch normalization statistics become unreliable (Wu and He, Group
 # Normalization, figure 1: the error rises from 8 downward).
@@ -17,6 +17,12 @@ _BATCH_NORM_MODELS = (
     r"torchvision\.models\.(?:\w+\.)?(?:resnet|resnext|wide_resnet|densenet|mobilenet|inception|googlenet|shufflenet"
     r"|mnasnet|efficientnet|regnet|deeplabv3|fcn_resnet|lraspp)\w*|torchvision\.models\.(?:\w+\.)?vgg\d+_bn"
 )
+# What wraps the model, or sets how a library wraps it.
+_WRAPPERS = (
+    rf"{re.escape(DDP)}|accelerate\.(?:\w+\.)*DistributedDataParallelKwargs|lightning\.(?:\w+\.)*(?:DDPStrategy|Trainer)"
+    r"|(?:transformers|trl)\.(?:\w+\.)*\w*(?:TrainingArguments|Config)"
+)
+_LIGHTNING_STRATEGIES = ("ddp_find_unused_parameters_true", "ddp_spawn_find_unused_parameters_true")
 _TESTS = re.compile(r"val|test|eval", re.IGNORECASE)
 _BY_HAND = "model = torch.nn.parallel.DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])"
 
@@ -70,9 +76,12 @@ def script_looks_for_unused_parameters(script: Script) -> Answer:
 
     Fix: Omit it, unless the run then stops with "Expected to have finished reduction".
     """
-    for call in reached_calls(script, re.escape(DDP)):
-        if call.keywords.get("find_unused_parameters") == "True":
-            return finding(script, call, "find_unused_parameters=True traverses the graph in every step")
+    for call in reached_calls(script, _WRAPPERS):
+        for name in ("find_unused_parameters", "ddp_find_unused_parameters"):
+            if call.keywords.get(name) == "True":
+                return finding(script, call, f"{name}=True traverses the graph in every step")
+        if text_of(call.keywords.get("strategy")) in _LIGHTNING_STRATEGIES:
+            return finding(script, call, f"strategy={call.keywords['strategy']} traverses the graph in every step")
     return Ok("find_unused_parameters is not set to True in the script")
 
 

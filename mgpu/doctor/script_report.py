@@ -97,19 +97,33 @@ def _clipped(names: Sequence[str]) -> str:
 
 def _shows_training(script: Script) -> bool:
     """Whether a step of the training is visible: a backward pass, or a call that trains."""
-    ends = (".backward", ".fit", ".train", ".train_batch", ".step", ".learn")
+    ends = (".backward", ".fit", ".train_batch", ".step", ".learn")
+    own = [f"{one.name}()" for one in script.classes if any(base.endswith("Trainer") for base in one.bases)]
     return any(
-        call.reached and call.name.endswith(ends) and (not call.name.endswith(".train") or "Trainer" in call.name)
-        for call in script.calls
+        call.reached and (call.name.endswith(ends) or _trains(call.name, ("Trainer", *own))) for call in script.calls
     )
+
+
+def _trains(name: str, trainers: Sequence[str]) -> bool:
+    """Whether a call trains with an object of one of these classes."""
+    return name.endswith(".train") and any(trainer in name for trainer in trainers)
 
 
 def _overview(script: Script) -> str:
     """The script's size, and the framework it trains with."""
     beside = f" and {counted(len(script.files), 'module')} that it imports" if script.files else ""
-    framework = _FRAMEWORKS.get(script.speaks or "", "no multi-GPU framework found")
+    framework = _FRAMEWORKS.get(script.speaks or "", "no multi-GPU framework found") + _in_module(script)
     cut = "; not everything was read" if script.cut else ""
     return f"{script.lines:,} lines{beside}{cut}: {framework}"
+
+
+def _in_module(script: Script) -> str:
+    """Where the ranks are connected by hand, if not in the script itself; the module may be a copy of a library."""
+    used = [
+        c for c in script.calls if c.reached and c.name.endswith((".init_process_group", ".DistributedDataParallel"))
+    ]
+    files = {call.file for call in used}
+    return f", in {sorted(files)[0]}" if script.speaks == "ddp" and files and "" not in files else ""
 
 
 def hints(outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:

@@ -121,7 +121,58 @@ for step in range(9):
     optimizer.step()
 """
 
+# Slurm's srun starts the ranks; {} selects the GPU.
+BY_SRUN = """\
+import os, torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+rank, gpu = int(os.environ["SLURM_PROCID"]), 0
+torch.cuda.set_device({})
+torch.distributed.init_process_group("nccl", rank=rank, world_size=int(os.environ["SLURM_NTASKS"]))
+model = DDP(torch.nn.Linear(2, 2).to("cuda:0"), device_ids=[0])
+for batch in range(3):
+    model(batch).sum().backward()
+"""
+UPDATES = """\
+import torch
+def update(model, batch):
+    loss = model(batch).sum()
+    loss.backward()
+    optimizer.step()
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters())
+{}update(model, 1)
+{}update(model, 2)
+"""
+EACH = "for batch in range(3):\n    "
+UNUSED = (
+    "from accelerate import DistributedDataParallelKwargs\nDistributedDataParallelKwargs(find_unused_parameters={})\n",
+    "from transformers import TrainingArguments\nTrainingArguments('out', ddp_find_unused_parameters={})\n",
+    "from lightning.pytorch.strategies import DDPStrategy\nDDPStrategy(find_unused_parameters={})\n",
+)
+
 CASES = (
+    *(informs("script_rank_from_slurm", "only srun can start the ranks", command, script=read(BY_SRUN.format(gpu)))
+        for gpu, command in (("gpu", "srun --ntasks=2 --gpus-per-task=1 python train.py"),
+            ("rank % 4", "srun --ntasks-per-node=2 --gpus-per-node=2 python train.py"))),
+    *(well("script_rank_from_slurm", "not come from Slurm alone", script=read(text)) for text in (
+        BY_SRUN.format("gpu").replace('int(os.environ["SLURM_PROCID"])',
+            'int(os.environ.get("SLURM_PROCID", os.environ.get("RANK", 0)))'),
+        BY_SRUN.format("gpu").replace("SLURM_PROCID", "RANK"),
+        BY_SRUN.format("gpu").replace(
+            "rank, gpu =", "gpu, rank = 0, args.local_rank\nif 'SLURM_PROCID' in os.environ:\n    rank, gpu ="))),
+    *(well(check, "", script=read(BY_SRUN.format("gpu")))
+        for check in ("script_wraps_on_fixed_device", "script_device_fixed")),
+    *(warns(check, "", "LOCAL_RANK", script=read(BY_SRUN.format(gpu).replace("SLURM_PROCID", name)))
+        for check in ("script_wraps_on_fixed_device", "script_device_fixed")
+        for gpu, name in (("rank % 4", "SLURM_PROCID"), ("gpu", "RANK"))),
+    *(warns("script_trains_alone", "every rank would train the same thing", "prepare", script=read(
+        UPDATES.format(*loops)), at=(4, 5)) for loops in ((EACH, EACH), (EACH, ""))),
+    well("script_trains_alone", "no visible training loop", script=read(UPDATES.format("", ""))),
+    *(informs("script_looks_for_unused_parameters", "find_unused_parameters=True", "Omit", script=read(
+        text.format("True"))) for text in UNUSED),
+    *(well("script_looks_for_unused_parameters", "", script=read(text.format("False"))) for text in UNUSED),
+    informs("script_looks_for_unused_parameters", "strategy='ddp_find_unused_parameters_true'", "Omit", script=read(
+        "import lightning as L\nL.Trainer(strategy='ddp_find_unused_parameters_true').fit(model)\n")),
     well("script_uses_data_parallel", "", script=read(ALL_GPUS)),  # without the option
     well("script_uses_data_parallel", "", script=read(
         ALL_GPUS.replace("all-gpus", "data-parallel").replace("all_gpus", "data_parallel"))),

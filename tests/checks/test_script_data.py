@@ -53,6 +53,68 @@ OWN_SAMPLERS = (
     OWN_SAMPLER.format(imported="\nfrom torch.utils.data import DistributedSampler", option="sampler",
         sampler="DistributedSampler(data)"),
 )  # fmt: skip
+# Each round trains on the samples that this rank has collected in it, or on a file that every rank reads.
+ROUNDS = """\
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, Dataset
+class Pairs(Dataset):
+    def __init__(self, pairs):
+        self.pairs = pairs{}
+accelerator = Accelerator()
+model = accelerator.prepare(torch.nn.Linear(2, 2))
+pairs = []
+{}for number in range(9):
+    pairs = []
+    {}
+    data = Pairs(pairs)
+    loader = DataLoader(data)
+    for batch in loader:
+        accelerator.backward(model(batch).sum())
+"""
+COLLECTS = "for prompt in prompts:\n        pairs.append(model(prompt))"
+# A Trainer with a DataLoader of its own.
+OWN_LOADER = """\
+import torch
+from torch.utils.data import DataLoader
+from transformers import Trainer
+class Own(Trainer):
+    def __init__(self, *args, own=None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.own = own
+    def get_train_dataloader(self):
+        {}
+made = DataLoader(data, batch_size=8{})
+Own(model, own={}).train()
+"""
+# Samplers of several parts of the data.
+PARTS = """\
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+torch.distributed.init_process_group("nccl")
+model = DDP(torch.nn.Linear(2, 2))
+loaders = []
+for part in parts:
+    loaders.append(DataLoader(part, sampler=DistributedSampler(part)))
+for {} in range(9):
+    for loader in loaders:
+        for batch in loader:
+            model(batch).sum().backward()
+"""
+# Each part of the data is trained on by itself.
+EACH_PART = """\
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+torch.distributed.init_process_group("nccl")
+model = DDP(torch.nn.Linear(2, 2))
+for part in parts:
+    loader = DataLoader(part, sampler=DistributedSampler(part))
+    for epoch in range(9):
+        for batch in loader:
+            model(batch).sum().backward()
+"""
 METRICS = good("data-accuracy-of-one-shard")
 
 CASES = (
@@ -66,6 +128,27 @@ CASES = (
     *(well("script_data_not_divided", "1 DataLoader", script=read(text)) for text in OWN_SAMPLERS),
     warns("script_data_not_divided", "loader is not passed to accelerator.prepare", "prepare(loader)", script=read(
         OWN_SAMPLER.format(imported="", option="batch_sampler", sampler="MixedBatches(data, seed=7)"))),
+    well("script_data_not_divided", "1 DataLoader", script=read(ROUNDS.format("", "", COLLECTS))),
+    warns("script_data_not_divided", "loader is not passed to accelerator.prepare", "prepare(loader)", script=read(
+        ROUNDS.format("", "", "pairs = load(number)"))),
+    warns("script_data_not_divided", "loader is not passed to accelerator.prepare", "prepare(loader)", script=read(
+        ROUNDS.format("", "for line in open('x'):\n    pairs.append(line)\n", "pairs = load(pairs)"))),
+    well("script_data_not_divided", "1 DataLoader", script=read(
+        ROUNDS.format("", "", "pairs = load('x')[accelerator.process_index::accelerator.num_processes]"))),
+    well("script_data_not_divided", "1 DataLoader", script=read(
+        ROUNDS.format("[accelerator.process_index :: 2]", "", "pairs = load('x')"))),
+    *(warns("script_data_not_divided", "line 8: get_train_dataloader returns a DataLoader that nothing prepares",
+        "self.accelerator.prepare(loader)", script=read(OWN_LOADER.format(*given)))
+        for given in (("return self.own", "", "made"), ("return DataLoader(self.train_dataset)", "", "None"))),
+    *(well("script_data_not_divided", "DataLoader", script=read(OWN_LOADER.format(*given)))
+        for given in (("return self.own", ", sampler=ours", "made"), ("return self.own", "", "None"),
+            ("return self.accelerator.prepare(DataLoader(self.train_dataset))", "", "None"),
+            ("return super().get_train_dataloader()", "", "made"),
+            ("return DataLoader(self.train_dataset, sampler=self._get_train_sampler())", "", "None"))),
+    warns("script_set_epoch_missing", "line 8: set_epoch is never called", "loader.sampler.set_epoch(epoch)",
+        script=read(PARTS.format("epoch"))),
+    skips("script_set_epoch_missing", "no visible loop over epochs", script=read(PARTS.format("part"))),
+    skips("script_set_epoch_missing", "no visible loop over epochs", script=read(EACH_PART)),
     warns("script_set_epoch_missing", "every epoch has the same order", "sampler.set_epoch(epoch)",
         script=bad("data-the-same-order-in-every-epoch")),
     well("script_set_epoch_missing", "set_epoch is called", script=good("data-the-same-order-in-every-epoch")),

@@ -52,6 +52,7 @@ SAMPLER = "sampler = torch.utils.data.DistributedSampler(data, num_replicas={}, 
 NO_SYNC = LOOP.replace("    loss.backward()", "    with net.no_sync():\n        loss.backward()")
 INNER = LOOP.replace("net(x)", "net.module(x)")
 LOGS = "logging.basicConfig(filename={})\n"
+TRIED = 'try:\n    os.makedirs("out")\n{}\n'
 FOLDER = 'if not os.path.exists("out"):\n    os.makedirs("out"{})\n'
 
 # The ranks but one end, and rank 0 waits for them.
@@ -144,6 +145,14 @@ CASES = (
     informs("script_creates_folder_on_every_rank", "every rank creates this folder", "exist_ok=True",
         script=read(HEAD + FOLDER.format(""))),
     well("script_creates_folder_on_every_rank", "no folder", script=read(HEAD + FOLDER.format(", exist_ok=True"))),
+    *(well("script_creates_folder_on_every_rank", "no folder", script=read(HEAD + TRIED.format(handler)))
+        for handler in ("except FileExistsError:\n    pass", "except OSError as e:\n    if e.errno != 17: print(e)",
+            "except OSError:\n    if not os.path.isdir('out'):\n        raise")),
+    *(informs("script_creates_folder_on_every_rank", "every rank creates this folder", "exist_ok=True",
+        script=read(HEAD + TRIED.format(handler)))
+        for handler in ("except OSError:\n    raise", "except KeyError:\n    pass", "finally:\n    print()")),
+    well("script_creates_folder_on_every_rank", "no folder", script=read(
+        HEAD + "import contextlib\nwith contextlib.suppress(FileExistsError):\n    os.makedirs('out')\n")),
 )  # fmt: skip
 
 

@@ -74,7 +74,60 @@ def main():
 if __name__ == "__main__":
     main()
 """
+# Event files of every rank; {} is the condition under which the script writes to them.
+EVENTS = """\
+from torch.utils.tensorboard import SummaryWriter
+writer = SummaryWriter("runs")
+for step in range(9):
+    if {}:
+        writer.add_scalar("loss", 1.0, step)
+"""
+BY_TRAINER = """\
+import torch, wandb
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+class Own(Trainer):
+    pass
+def main():
+    model = AutoModelForCausalLM.from_pretrained("tiny")
+    {before}
+    trainer = {trainer}(model, TrainingArguments("out"))
+    trainer.train()
+    {after}
+main()
+"""
+
+
+def by_trainer(after: str = "pass", before: str = "pass", trainer: str = "Trainer") -> Script:
+    """A script of a Trainer, with lines before and after its training."""
+    return read(BY_TRAINER.format(after=after, before=before, trainer=trainer))
+
+
 CASES = (
+    *(warns("script_saves_on_every_rank", "line 10: every rank runs save_pretrained()", "trainer.save_model",
+        script=by_trainer(line, trainer=kind))
+        for line in ("model.save_pretrained('out')", "trainer.model.save_pretrained('out')")
+        for kind in ("Trainer", "Own")),
+    warns("script_saves_on_every_rank", "every rank runs save()", "trainer.is_world_process_zero()", script=by_trainer(
+        "torch.save(model.lm_head, 'head.pt')")),
+    *(well("script_saves_on_every_rank", "sav", script=by_trainer(after, before)) for after, before in (
+        ("if trainer.is_world_process_zero():\n        model.save_pretrained('out')", "pass"),
+        ("if trainer.args.should_save:\n        model.save_pretrained('out')", "pass"),
+        ("tokenizer.save_pretrained('out')", "pass"), ("trainer.save_model('out')", "pass"),
+        ("pass", "model.save_pretrained('start')"))),
+    warns("script_tracker_on_every_rank", "every rank calls wandb.init()", "report_to", at=(7, 5),
+        script=by_trainer(before="wandb.init(project='digits')")),
+    well("script_tracker_on_every_rank", "1 tracker", script=by_trainer(
+        before="if int(os.environ['RANK']) == 0:\n        wandb.init(project='digits')")),
+    warns("script_tracker_on_every_rank", "calls SummaryWriter()", "dist.get_rank() == 0",
+        script=read(HEAD + EVENTS.format("step % 3 == 0"))),
+    well("script_tracker_on_every_rank", "1 tracker", script=read(HEAD + EVENTS.format("rank == 0"))),
+    well("script_tracker_on_every_rank", "1 tracker", script=read(HEAD + EVENTS.format("rank == 0 and step % 3 == 0"))),
+    *(warns("script_tracker_on_every_rank", "wandb.init()", "get_rank() == 0", script=read(
+        "import wandb\n" + HEAD + f"wandb.init(settings=wandb.Settings({given}))\n"))
+        for given in ('start_method="fork"', 'init_timeout=300, console="off"')),
+    *(well("script_tracker_on_every_rank", "configured for several ranks", script=read(
+        "import wandb\n" + HEAD + f"wandb.init(settings={given})\n"))
+        for given in ('wandb.Settings(mode="shared", x_primary=rank == 0)', "wandb.Settings(**options)", "settings")),
     well("script_tracker_on_every_rank", "1 tracker", script=read(STARTED_BY_A_METHOD)),
     warns("script_tracker_on_every_rank", "every rank calls wandb.init()", "get_rank() == 0", at=(6, 9), script=read(
         STARTED_BY_A_METHOD.replace("        model =", "        wandb.init(project='digits')\n        model ="))),

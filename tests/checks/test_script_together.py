@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from mgpu.snapshot import ScriptStart
 from tests.bad_scripts import bad, good, read
 from tests.checks.facts import Case, config, skips, table, warns, well
 
@@ -41,6 +44,18 @@ CASES = (
         "on every process", script=read(SAVED), config=FSDP),
     well("script_state_saved_on_one_rank", "1 save call", config=FSDP,
         script=read(SAVED.replace("if accelerator.is_main_process", "if True"))),
+    *(warns("script_collective_on_one_rank", "save_state() is called only on rank 0, which waits", "on every rank",
+        script=script) for script in (
+            read(SAVED.replace("Accelerator()", "Accelerator(fsdp_plugin=plugin)")),
+            read(SAVED.replace("Accelerator()", "Accelerator(deepspeed_plugin=plugin)")),
+            read(SAVED.replace("process:", 'process and accelerator.distributed_type == "FSDP":')),
+            replace(read(SAVED), starts=(ScriptStart(launcher="accelerate", options=("--use_fsdp",)),)))),
+    *(well("script_collective_on_one_rank", "no visible collective", script=script) for script in (
+        read(SAVED), read(SAVED.replace("Accelerator()", "Accelerator(fsdp_plugin=None)")),
+        read(SAVED.replace("Accelerator()", "Accelerator(deepspeed_plugin=plugin)").replace("_state", "_model")),
+        read(SAVED.replace("process:", 'process and accelerator.distributed_type != "FSDP":')))),
+    well("script_collective_on_one_rank", "none on one rank", script=read(SAVED.replace(
+        "Accelerator()", "Accelerator(fsdp_plugin=plugin)").replace("if accelerator.is_main_process", "if 1"))),
     skips("script_state_saved_on_one_rank", "every rank has all weights", script=read(SAVED), config=DDP),
     warns("script_rank_skips_backward", "a rank can continue alone", "all_reduce",
         script=bad("collectives-batch-with-a-bad-loss-left-out")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 
 from mgpu.readers.training_script.names import Frame
@@ -10,6 +11,9 @@ from mgpu.readers.training_script.rank_conditions import Guards
 
 _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
 _NEVER = ("TYPE_CHECKING", "typing.TYPE_CHECKING")  # false when the script runs
+CAUGHT, CAUGHT_OF_FILES = "try", "try OSError"
+_OF_FILES = re.compile(r"OSError|IOError|EnvironmentError|FileExistsError")
+_EXISTS = re.compile(r"EEXIST|\bisdir\(|\bexists\(|\.is_dir\(")
 _CHANGES_NAMES = frozenset({"exec", "globals", "setattr"})  # may give a flag another value
 
 
@@ -23,7 +27,17 @@ def leaves(body: Sequence[ast.stmt]) -> bool:
     return False
 
 
-def left_by_others(node: ast.If, frame: Frame) -> Guards:
+def remaining(node: ast.If, frame: Frame) -> Guards:
+    """Return the ranks that come past an `if`, as far as it ends the others' way."""
+    if node.orelse or not leaves(node.body):
+        return _left_by_others(node, frame)
+    _, contrary = frame.split(node.test)
+    if isinstance(node.body[-1], ast.Raise):  # a check of values
+        return tuple(guard for guard in contrary if guard == "distributed")
+    return contrary
+
+
+def _left_by_others(node: ast.If, frame: Frame) -> Guards:
     """Return the ranks after `if distributed: ... if not is_main: return`: rank 0, or the only process."""
     if "distributed" not in frame.split(node.test)[0]:
         return ()
@@ -32,11 +46,27 @@ def left_by_others(node: ast.If, frame: Frame) -> Guards:
     return tuple(guard for guard in ("main", "local_main") if guard in remaining)[:1]
 
 
-def swallows(handler: ast.ExceptHandler) -> bool:
+def caught_errors(node: ast.Try) -> tuple[str, ...]:
+    """Return the context of a try's body: which errors in it do not end the run."""
+    if any(map(_swallows_all, node.handlers)):
+        return (CAUGHT,)
+    return (CAUGHT_OF_FILES,) if any(map(_swallows_existing, node.handlers)) else ()
+
+
+def _swallows_all(handler: ast.ExceptHandler) -> bool:
     """Whether the run continues after any error that this handler catches."""
     kind = "" if handler.type is None else ast.unparse(handler.type)
     broad = not kind or any(name in kind for name in ("Exception", "RuntimeError", "AssertionError"))
     return broad and not any(isinstance(node, ast.Raise) for node in ast.walk(handler)) and not _ends_run(handler)
+
+
+def _swallows_existing(handler: ast.ExceptHandler) -> bool:
+    """Whether the run continues after the error that a file or folder exists."""
+    kind = "" if handler.type is None else ast.unparse(handler.type)
+    if not _OF_FILES.search(kind) or _ends_run(handler):
+        return False
+    raises = any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+    return not raises or bool(_EXISTS.search(ast.unparse(handler)))  # `if error.errno != errno.EEXIST: raise`
 
 
 def _ends_run(handler: ast.ExceptHandler) -> bool:

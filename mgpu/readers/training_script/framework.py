@@ -14,6 +14,7 @@ from mgpu.text import counted
 
 _TRAINERS = re.compile(r"(?:transformers|trl|sentence_transformers|setfit|optimum|unsloth)\.(?:[\w.]+\.)?\w*Trainer$")
 _LIGHTNING = re.compile(r"lightning\.(?:[\w.]+\.)?(?:Trainer|LightningCLI|Fabric)$|lightning\.fabric\.Fabric$")
+_OF_CONFIG = re.compile(r"(.+Trainer)\(\)\.(?:fit|train)$")  # an object that a config creates, with an annotation
 _BY_HAND = re.compile(
     r"torch\.distributed\.(?:init_process_group|device_mesh\.init_device_mesh|init_device_mesh"
     r"|fsdp\.(?:FullyShardedDataParallel|fully_shard)|_composable\.fsdp\.fully_shard)$"
@@ -75,7 +76,7 @@ def framework(walk: Walk, calls: Sequence[ScriptCall], hidden: Hidden) -> tuple[
         return None, "one process simulates several"
     if any(call.name == "ray.init" for call in calls):
         return None, "its ranks are actors of Ray, not copies of this script"
-    if (found := _library(used)) == "ddp" and _wraps_only_if_distributed(calls):
+    if (found := _library(used) or _of_lightning_modules(walk, calls)) == "ddp" and _wraps_only_if_distributed(calls):
         return None, "the model is wrapped only in a run of several ranks, and nothing visible starts one"
     if found:
         return found, None
@@ -119,6 +120,7 @@ def _connects(walk: Walk, calls: Sequence[ScriptCall]) -> str:
 def _with_bases(walk: Walk, calls: Sequence[ScriptCall]) -> set[str]:
     """Return the names of the calls, and the base classes of the script's classes among them."""
     names = {call.name for call in calls}
+    names |= {found[1] for name in names if (found := _OF_CONFIG.match(name))}
     for name in list(names):
         seen: set[str] = set()
         while name in walk.bases and name not in seen:
@@ -126,6 +128,17 @@ def _with_bases(walk: Walk, calls: Sequence[ScriptCall]) -> set[str]:
             name = next(iter(walk.bases[name]), "")
             names.add(name)
     return names
+
+
+def _of_lightning_modules(walk: Walk, calls: Sequence[ScriptCall]) -> Framework | None:
+    """Return "lightning" for `trainer.fit(model, datamodule=...)`, whose trainer a config creates."""
+    if not any(top(name) in ("lightning", "pytorch_lightning") for name in walk.imports):
+        return None
+    return (
+        "lightning"
+        if any(c.reached and c.name.endswith(".fit") and "datamodule" in c.keywords for c in calls)
+        else None
+    )
 
 
 def _library(names: set[str]) -> Framework | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mgpu.readers.training_script.aliases import canonical
 from mgpu.readers.training_script.known_libraries import defined_option
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify, classify_name, merge_guards
-from mgpu.readers.training_script.scopes import LONGEST, Around, Function, Scope, Source, Spot, Walk
+from mgpu.readers.training_script.scopes import LONGEST, Around, Scope, Source, Spot, Walk
 
 _LONGEST_NAME = 160
 MOST = 5000  # entries of each kind; a script of 2,000 lines has about 800 calls
@@ -62,6 +62,7 @@ class Frame:
     number: int  # of the function; -1: the top level
     inside: str  # prefix of the names of functions in it
     owner: str = ""  # the class whose body this is
+    constants: Mapping[str, object] = field(default_factory=dict)  # parameters with one value in every run
 
     def spot(self, node: ast.AST, around: Around) -> Spot:
         """Return the position of a node."""
@@ -176,6 +177,8 @@ class Frame:
             return text if len(text) <= LONGEST else text[: LONGEST - 4] + "...'"
         if isinstance(node, ast.Starred):
             return "*" + self.value(node.value)
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+            return self.source.words(node)  # data[rank::world_size]
         if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
             return (self.resolve(node) or self.source.words(node))[:LONGEST]
         return self.source.words(node)
@@ -289,6 +292,18 @@ class Frame:
             split = self.known_split(value) or NOTHING
         self._bind(target, self.resolve(value), split)
 
+    def bind_flag(self, target: ast.expr, around: Around, *, was_plain: bool) -> None:
+        """Bind a name to True or False. If every rank does so, its name does not mean a condition on the rank.
+
+        `was_plain`: so far it does not either. Only in a function: another function may change a global variable.
+        """
+        if isinstance(target, ast.Name) and self.number >= 0 and not around[0] and (was_plain or not around[1]):
+            self.scope.splits[target.id] = NOTHING
+
+    def is_plain(self, target: ast.expr) -> bool:
+        """Whether a variable of this function is certainly not a condition on the rank."""
+        return isinstance(target, ast.Name) and self.scope.splits.get(target.id) == NOTHING
+
     def _bind_unique(self, target: ast.expr, unique: bool) -> None:
         for one in parts(target):
             if isinstance(one, ast.Name):
@@ -331,29 +346,6 @@ class Frame:
         (self.scope.unique.add if unique else self.scope.unique.discard)(name)
         self.scope.names[name] = name
         self.scope.splits.pop(name, None)
-
-
-def bind_arguments(function: Function, node: ast.Call, frame: Frame) -> Scope:
-    """Return what a call binds to a function's parameters: values, and conditions on the rank."""
-    names = [argument.arg for argument in (*function.node.args.posonlyargs, *function.node.args.args)]
-    if function.owner and names:
-        names = names[1:]
-    pairs: list[tuple[str, ast.expr]] = []
-    for name, value in zip(names, node.args, strict=False):
-        if isinstance(value, ast.Starred):
-            break
-        pairs.append((name, value))
-    pairs += [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg]
-    values = {name: found for name, value in pairs if (found := frame.resolve(value)) is not None}
-    splits = {}
-    for name, value in pairs:
-        test = frame.split(value) if isinstance(value, ast.Compare | ast.BoolOp) else frame.known_split(value)
-        if isinstance(value, ast.IfExp) and isinstance(value.orelse, ast.Constant) and not value.orelse.value:
-            test = frame.split(value.test)  # `project if is_main else None`
-        if test is not None and test != NOTHING:
-            splits[name] = test
-    unique = {name for name, value in pairs if frame.is_unique(value)}
-    return Scope(values, function.scope, splits, unique)
 
 
 def _given(node: ast.Call) -> list[ast.expr]:

@@ -12,6 +12,7 @@ from typing import Any
 from mgpu.errors import reason
 from mgpu.probes.libraries import find_shadowed
 from mgpu.readers.training_script import python_source
+from mgpu.readers.training_script.constant_parameters import constant_parameters
 from mgpu.readers.training_script.framework import INIT, Hidden, framework
 from mgpu.readers.training_script.known_libraries import is_harmless
 from mgpu.readers.training_script.local_modules import (
@@ -63,12 +64,10 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
         return Script(shown, given, error=raw)
     modules = LocalModules(path, follow, most_bytes)
     package = modules.package()
-    walk = Walk(modules.find, _mask_value)
     parsed = _parsed(raw, package)
     if not isinstance(parsed, tuple):
         return replace(parsed, path=shown, arguments=given)
-    tree, source = parsed
-    facts = _facts(walk, modules, tree, source)
+    walk, modules, facts = _walked(path, modules, *parsed)
     if facts is None:
         return Script(shown, given, error="its statements are nested too deeply to be read")
     unread = tuple(sorted({module.partition(".")[0] for module in walk.elsewhere if not is_harmless(module)}))
@@ -81,7 +80,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
         given,
         module=f"{package}.{path.stem}" if package else "",
         python=python_source.PYTHON,
-        lines=len(source.lines) - (not source.lines[-1]),
+        lines=len(parsed[1].lines) - (not parsed[1].lines[-1]),
         speaks=speaks,
         unclear=unclear,
         unread=unread,
@@ -106,6 +105,19 @@ def _parsed(raw: bytes, package: str) -> tuple[ast.Module, Source] | Script:
         return Script("", error=reason(error))
     except (RecursionError, MemoryError):
         return Script("", error="its expressions are nested too deeply to be read")
+
+
+def _walked(
+    path: Path, modules: LocalModules, tree: ast.Module, source: Source
+) -> tuple[Walk, LocalModules, dict[str, Any] | None]:
+    """Return what was read, and the facts; again without the branches that no run takes, if there are any."""
+    walk = Walk(modules.find, _mask_value)
+    facts = _facts(walk, modules, tree, source)
+    if facts is None or modules.skipped or not (constants := constant_parameters(walk)):
+        return walk, modules, facts
+    modules = LocalModules(path, modules.follow, modules.most_bytes)
+    walk = Walk(modules.find, _mask_value, constants)
+    return walk, modules, _facts(walk, modules, tree, source)
 
 
 def _facts(walk: Walk, modules: LocalModules, tree: ast.Module, source: Source) -> dict[str, Any] | None:

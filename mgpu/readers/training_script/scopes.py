@@ -76,6 +76,7 @@ class Function:
     split: Split | None = None  # it returns a condition on the rank
     spot: Spot = ("", 1, 1, -1, OUTSIDE)
     sites: list[Spot] = field(default_factory=list)  # where it is called, or passed as a value
+    calls: list[tuple[ast.expr, dict[str, bool]]] = field(default_factory=list)  # the same, with the flags of the file
 
 
 @dataclass

@@ -8,46 +8,40 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mgpu.readers.training_script.aliases import canonical
-from mgpu.readers.training_script.branches import constant_flags, fixed_value, leaves, left_by_others, swallows
-from mgpu.readers.training_script.names import MOST, Frame, bind_arguments
+from mgpu.readers.training_script.branches import caught_errors, constant_flags, fixed_value, leaves, remaining
+from mgpu.readers.training_script.call_arguments import bind_arguments
+from mgpu.readers.training_script.decided_tests import Constants, Place, decides
+from mgpu.readers.training_script.decorators import INERT, RANKS_OF
+from mgpu.readers.training_script.names import MOST, Frame
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, merge_guards
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot
-from mgpu.readers.training_script.targets import names_in, value_pairs
+from mgpu.readers.training_script.targets import annotated_object, names_in, value_pairs
 
 STOPPED = "except StopIteration"  # the context of what is done when an iterator has ended
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
-# fmt: off
-# Decorators that run a function only on some ranks.
-_DECORATORS: dict[str, Guards] = {
-    "on_main_process": ("main",), "rank_zero_only": ("main",), "main_process_only": ("main",), "master_only": ("main",),
-    "on_local_main_process": ("local_main",), "on_last_process": ("some",), "on_process": ("some",),
-}
-# fmt: on
 _RANKS = frozenset({"main", "local_main", "not_main"})
 _ASKS_KIND = re.compile(r"(?:isinstance|hasattr)\(")
-# Decorators that do not register a function with a library that could call it.
-_INERT = re.compile(
-    r"staticmethod|classmethod|property|.*\.(?:setter|getter|deleter|no_grad|inference_mode|wraps|lru_cache|cache|record"
-    r"|abstractmethod|compile|autocast|overload|script|dynamo\.disable|custom_fwd|custom_bwd|on_\w*process|rank_zero_only)"
-    r"|no_grad|inference_mode|wraps|lru_cache|cache|record|abstractmethod|overload|\w*(?:master|main|rank|timed?r?)\w*"
-    r"|(?:dataclasses\.)?dataclass|(?:contextlib\.)?contextmanager"
-)
 
 
 class Walk:
     """Everything found in a script and in the modules it imports from its folder."""
 
-    def __init__(self, find: Callable[[Walk, str], Scope | None], mask: Callable[[str, str], str]) -> None:
-        """Set the callbacks.
+    def __init__(
+        self,
+        find: Callable[[Walk, str], Scope | None],
+        mask: Callable[[str, str], str],
+        constants: Mapping[Place, Constants] | None = None,
+    ) -> None:
+        """Set the callbacks, and the known constants of parameters.
 
         `find` reads the module with a dotted name, if it is in the script's folder, and returns its names. `mask` masks
         secrets in a text (the second argument), also by the name it is assigned to (the first).
         """
-        self.find, self.mask = find, mask
+        self.find, self.mask, self.constants = find, mask, constants or {}
         self.functions: list[Function] = []
         self.modules: dict[str, Scope] = {}  # the modules of the project that were read
         self.by_name: dict[str, Function] = {}
@@ -97,15 +91,15 @@ class Walk:
                 for child in ast.iter_child_nodes(statement):
                     if isinstance(child, ast.expr):
                         frame.look(child, around)
-            if kind is ast.If and not statement.orelse and leaves(statement.body):  # type: ignore[attr-defined]
-                _, contrary = frame.split(statement.test)  # type: ignore[attr-defined]
-                if isinstance(statement.body[-1], ast.Raise):  # type: ignore[attr-defined]
-                    contrary = tuple(guard for guard in contrary if guard == "distributed")  # a check of values
-                around = (merge_guards(around[0], contrary), *around[1:])
-            elif kind is ast.If:
-                around = (merge_guards(around[0], left_by_others(statement, frame)), *around[1:])  # type: ignore[arg-type]
-            if kind is not ast.If and leaves([statement]):
-                break  # the rest is not reached
+            if isinstance(statement, ast.If):
+                fixed = self._fixed(statement, frame)
+                taken = statement.body if fixed else statement.orelse
+                if fixed is not None and taken and leaves(taken):
+                    break  # the rest is not reached
+                passing = remaining(statement, frame) if fixed is None else ()
+                around = (merge_guards(around[0], passing), *around[1:])
+            elif leaves([statement]):
+                break
 
     def _if(self, node: ast.If, frame: Frame, around: Around) -> None:
         frame.look(node.test, around)
@@ -118,7 +112,7 @@ class Walk:
                 self._body(node.body, frame, around)
             self._body(node.orelse, frame, around)
             return
-        if (fixed := fixed_value(node.test, words, frame.source.flags)) is not None:
+        if (fixed := self._fixed(node, frame)) is not None:
             self._body(node.body if fixed else node.orelse, frame, around)
             return
         plain = not yes or isinstance(node.test, ast.BoolOp)
@@ -131,6 +125,13 @@ class Walk:
         self._body(node.orelse, frame, (merge_guards(guards, no), no_conditions, loops, within))
         if "distributed" in yes or _ASKS_KIND.match(words):  # the values of this branch, not those of the other
             names.update(bound)
+
+    def _fixed(self, node: ast.If, frame: Frame) -> bool | None:
+        """Return the value that a condition has in every run; None if it is not known."""
+        value = fixed_value(node.test, frame.source.words(node.test), frame.source.flags)
+        if value is None and frame.constants and frame.split(node.test) == NOTHING:
+            return decides(node.test, frame.constants)
+        return value
 
     def _for(self, node: ast.For | ast.AsyncFor, frame: Frame, around: Around) -> None:
         frame.look(node.iter, around)
@@ -166,8 +167,7 @@ class Walk:
         self._body(node.body, frame, around)
 
     def _try(self, node: ast.Try, frame: Frame, around: Around) -> None:
-        caught = (*around[:3], (*around[3], "try")) if any(map(swallows, node.handlers)) else around
-        self._body(node.body, frame, caught)
+        self._body(node.body, frame, (*around[:3], (*around[3], *caught_errors(node))))
         for handler in node.handlers:
             ended = handler.type is not None and "StopIteration" in ast.unparse(handler.type)
             self._body(handler.body, frame, (*around[:3], (*around[3], STOPPED)) if ended else around)
@@ -184,7 +184,7 @@ class Walk:
         for decorator in node.decorator_list:
             frame.look(decorator, around)
             name = (frame.resolve(decorator) or "").removesuffix("()").rpartition(".")[2]
-            guards = merge_guards(guards, _DECORATORS.get(name, ()))
+            guards = merge_guards(guards, RANKS_OF.get(name, ()))
         decorated = self._are_registering(node.decorator_list, frame)
         unsure = (merge_guards(around[0], ("some",)), *around[1:])  # a caller may pass another value
         for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
@@ -219,7 +219,7 @@ class Walk:
     def _are_registering(self, decorators: Sequence[ast.expr], frame: Frame) -> bool:
         """Whether one of these decorators may pass its function or class to a library that uses it."""
         names = [(frame.resolve(one) or "?").removesuffix("()") for one in decorators]
-        return not all(_INERT.fullmatch(name) for name in names)
+        return not all(INERT.fullmatch(name) for name in names)
 
     def _import(self, node: ast.Import, frame: Frame, around: Around) -> None:
         for alias in node.names:
@@ -262,15 +262,19 @@ class Walk:
     def _assign(self, node: ast.Assign, frame: Frame, around: Around) -> None:
         for value, targets in value_pairs(node):
             frame.look(value, around, targets)
+        flag = isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool)
         for target in node.targets:
             self._set(target, node.value, frame, around)
+            plain = frame.is_plain(target)
             frame.bind(target, node.value)
+            if flag:
+                frame.bind_flag(target, around, was_plain=plain)
 
     def _annotated_assign(self, node: ast.AnnAssign, frame: Frame, around: Around) -> None:
         if node.value is not None:
             frame.look(node.value, around, [node.target])
             self._set(node.target, node.value, frame, around)
-            frame.bind(node.target, node.value)
+            frame.bind(node.target, annotated_object(node.annotation, node.value, frame) or node.value)
 
     def _augmented_assign(self, node: ast.AugAssign, frame: Frame, around: Around) -> None:
         frame.look(node.value, around)
@@ -332,7 +336,8 @@ class Walk:
             if argument.arg not in scope.names:
                 first = place == 0 and function.owner
                 scope.names[argument.arg] = f"{function.owner}()" if first else argument.arg
-        frame = Frame(self, function.source, scope, function.number, function.name)
+        constants = self.constants.get((function.source.file, function.node.lineno), {})
+        frame = Frame(self, function.source, scope, function.number, function.name, constants=constants)
         self.depth += 1
         self._body(function.node.body, frame, OUTSIDE)
         self.depth -= 1
@@ -342,6 +347,7 @@ class Walk:
         if (function := self.own_function(name)) is None:
             return None
         function.sites.append(frame.spot(node, around))
+        function.calls.append((node, frame.source.flags))
         if not function.read and self.depth < _DEEPEST and isinstance(node, ast.Call):
             self.enter(function, bind_arguments(function, node, frame))
         return function
