@@ -25,20 +25,20 @@ def _status_pattern(name: str, code: str) -> str:
 _BY_ERROR = (
     (
         re.compile(r"Bad address|err(?:or|no) 14\b"),
-        "Bad address means that the card's driver does not recognize GPU memory at that address: without the module, or "
-        "for memory of CUDA's virtual memory management (NCCL_CUMEM_ENABLE, expandable_segments).",
+        "Bad address means that the card's driver does not recognize GPU memory at that address: without the module, "
+        "or for memory of CUDA's virtual memory management (NCCL_CUMEM_ENABLE, expandable_segments).",
     ),
     (
         re.compile(r"Invalid argument|err(?:or|no) 22\b"),
         "Invalid argument means that the driver rejected the request itself. Possible reasons: a flag "
-        "(NCCL_IB_PCI_RELAXED_ORDERING=0 leaves one out), memory of CUDA's virtual memory management (NCCL_CUMEM_ENABLE=0 "
-        "and no expandable_segments avoid it), or a driver of the GPU that is much older than this NCCL. The limit on "
-        "locked memory is not the reason.",
+        "(NCCL_IB_PCI_RELAXED_ORDERING=0 leaves one out), memory of CUDA's virtual memory management "
+        "(NCCL_CUMEM_ENABLE=0 and no expandable_segments avoid it), or a driver of the GPU that is much older than "
+        "this NCCL. The limit on locked memory is not the reason.",
     ),
     (
         re.compile(r"Operation not supported|err(?:or|no) 95\b"),
-        "Operation not supported means that the kernel or the card's driver has no DMA-BUF for GPUs. NCCL_DMABUF_ENABLE=0 "
-        "makes NCCL use nvidia-peermem instead.",
+        "Operation not supported means that the kernel or the card's driver has no DMA-BUF for GPUs. "
+        "NCCL_DMABUF_ENABLE=0 makes NCCL use nvidia-peermem instead.",
     ),
 )
 
