@@ -40,7 +40,7 @@ Applies: TypeAlias = Callable[["Log", "UncaughtException | None"], bool]
 # The line's groups, and the exception that it belongs to, if its traceback is in the log.
 Explain: TypeAlias = Callable[[Mapping[str, str], "UncaughtException | None"], "Meaning | None"]
 # The same, with all that the log shows of the run.
-ExplainIn: TypeAlias = Callable[["Log", Mapping[str, str], "UncaughtException | None"], "Meaning | None"]
+ExplainWithLog: TypeAlias = Callable[["Log", Mapping[str, str], "UncaughtException | None"], "Meaning | None"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,9 @@ class Row:
     effect_of: EffectOf | None = None
     tags: tuple[Tag, ...] = ()
     explain: Explain | None = None  # a more specific meaning, or None for the row's own
-    explain_in: ExplainIn | None = None  # instead of `explain`, if the meaning depends on other lines of the log, too
+    explain_in: ExplainWithLog | None = (
+        None  # instead of `explain`, if the meaning depends on other lines of the log, too
+    )
     cases: tuple[Case, ...] = ()  # the first that applies replaces the row's own meaning
     remark: Callable[[str], str] | None = None  # a sentence about the line's own values, after the reason; or ""
 

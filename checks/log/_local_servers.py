@@ -156,7 +156,7 @@ def _no_answer(at: str, host: str, port: str, known: _Server | None) -> Meaning:
     return Meaning(
         f"{at} cannot be reached{f': {known.name}' if known else ', where the run expects a server'}",
         "The network did not answer: no route, a firewall that drops the packets, an address of another network or of "
-        "a node that is gone. If only the server were missing, the connection would be refused (errno 111).",
+        "a node that has disappeared. If only the server were missing, the connection would be refused (errno 111).",
         (
             Fix(
                 "Try the port from this node, and see by which interface it goes.",

@@ -32,8 +32,8 @@ _BY_ERROR = (
         re.compile(r"Invalid argument|err(?:or|no) 22\b"),
         "Invalid argument means that the driver rejected the request itself. Possible reasons: a flag "
         "(NCCL_IB_PCI_RELAXED_ORDERING=0 leaves one out), memory of CUDA's virtual memory management "
-        "(NCCL_CUMEM_ENABLE=0 and no expandable_segments avoid it), or a driver of the GPU that is much older than this NCCL. The limit on "
-        "locked memory is not the reason.",
+        "(NCCL_CUMEM_ENABLE=0 and no expandable_segments avoid it), or a driver of the GPU that is much older than "
+        "this NCCL. The limit on locked memory is not the reason.",
     ),
     (
         re.compile(r"Operation not supported|err(?:or|no) 95\b"),

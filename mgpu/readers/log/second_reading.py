@@ -273,7 +273,7 @@ def _typed(message: str, signatures: Signatures) -> tuple[str, dict[str, str]] |
 
 
 def _cut_in_word(message: str, signatures: Signatures) -> tuple[str, dict[str, str]] | None:
-    """Return the only row with a sample that begins with an exception's message, of which the last word is cut."""
+    """Return the only row with a sample that begins with an exception's message, which ends within a word."""
     end = _END.search(message)
     if end is None:
         return None
