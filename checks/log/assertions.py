@@ -82,7 +82,8 @@ _OF_WARP = Case(
     "https://nvidia.github.io/warp/installation.html")
 ROWS = (
     Row("log_assertion_of_multiples", "root", "script", r"^\s*assert \(?(?P<what>[^=,(]+ ?% ?[^=]+ ?== ?0)\)?$",
-        ("    assert args.batch_size % len(devices) == 0", "    assert (num_experts % ep_size == 0)"),
+        ("    assert width % patch == 0", "    assert args.batch_size % len(devices) == 0",
+         "    assert (num_experts % ep_size == 0)"),
         "a size is not a multiple of another one, as the script requires: {what}",
         "The assertion has no message. The first value must be a multiple of the second: batches and samples of the "
         "ranks or the micro batch, heads, layers and experts of the parallel size.",

@@ -158,9 +158,9 @@ ROWS = (
         r"divisible by (?:the )?global batch|attention heads \(\d+\) must|real_train_batch|DataProto|infer_tp|"
         r"n_gpus \(|dp size|gpus_per_node|\bmat1\b|weight quantization block|_per_partition))"
         r"(?P<what>.*\b(?:divisible by|equal chunk\. Got size|a multiple of (?:the )?(?:number|world|tensor|dp|tp)).*)",
-        ("RuntimeError: decoder world_size (4) is not divisible by expert_tensor_model_pipeline_parallel size (8)",
-         "AssertionError: num_attention_heads 28 must be divisible by ulysses_sp_size 8",
-         "AssertionError: only support equal chunk. Got size of TensorDict 5 and chunk 4."),
+        ("AssertionError: only support equal chunk. Got size of TensorDict 5 and chunk 4.",
+         "RuntimeError: decoder world_size (4) is not divisible by expert_tensor_model_pipeline_parallel size (8)",
+         "AssertionError: num_attention_heads 28 must be divisible by ulysses_sp_size 8"),
         "sizes do not fit the number of ranks: {what}",
         "Ranks, batch, heads or layers are divided evenly over the ranks of each kind of parallelism.",
         Fix("Change one of the two sizes that the message names, so that it divides."),
