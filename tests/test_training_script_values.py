@@ -74,6 +74,21 @@ def test_the_class_of_the_other_branch_is_not_reached(tmp_path: Path) -> None:
     assert {call.name for call in found.calls if call.reached and call.name.endswith("_here")} == {"probe_here"}
 
 
+def test_a_function_of_a_package_is_no_method_that_returns_its_object(tmp_path: Path) -> None:
+    """`model.train()` returns the model, but `kit.train()` is a function that kit's __init__ imports."""
+    (tmp_path / "kit").mkdir()
+    (tmp_path / "kit" / "__init__.py").write_text("from .core import *\n")
+    (tmp_path / "kit" / "core.py").write_text(
+        "class Plain:\n    def train(self):\n        plain_here(loss.backward())\n"
+        "class Sharded:\n    def train(self):\n        probe_here()\n"
+        "def train(kind='plain'):\n    if kind == 'plain':\n        made = Plain()\n    else:\n"
+        "        made = Sharded()\n    return made\n"
+    )
+    (tmp_path / "train.py").write_text("import kit\nmade = kit.train(kind='sharded')\nmade.train()\n")
+    found = training_script_read.read(tmp_path / "train.py")
+    assert {call.name for call in found.calls if call.reached and call.name.endswith("_here")} == {"probe_here"}
+
+
 FLAG = "def main(rank, step):\n    {}\n    if should_log:\n        probe_here()\nmain(0, 1)\n"
 # What gives the variable its value, and the ranks for which it is true.
 FLAGS: dict[str, tuple[str, ...]] = {

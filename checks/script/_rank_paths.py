@@ -135,6 +135,9 @@ def callers(script: Script, spot: InScript) -> Sequence[InScript]:
         if function.name == spot.function and function.file == spot.file
         for site in function.callers
     ]
+    owner, _, method = spot.function.rpartition(".")
+    if method == "__call__":  # `stopper(loss)`
+        found += [call for call in script.calls if call.name == f"{owner}()" or call.name.endswith(f".{owner}()")]
     return [site for site in found if site.reached] or found
 
 
@@ -158,7 +161,7 @@ def _is_called_by_all(
         return False  # a registry or a config decides whether the object exists
     sites = callers(script, spot)
     if not sites:
-        return spot.reached
+        return spot.reached and _last(spot.function) != "__call__"
     return any(certain(site) and _is_called_by_all(script, site, seen, certain) for site in sites)
 
 

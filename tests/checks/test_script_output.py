@@ -27,6 +27,18 @@ for step in range(9):
 """
 HOOK = HEAD + 'def hook(model):\n    torch.save(model, "x.pt")\nlibrary.register(hook)\n'
 TWICE = HEAD + 'torch.save(model, "x.pt")\ntorch.save(model, "y.pt")\n'
+# An object that saves when it is called.
+CALLED = (
+    HEAD
+    + """\
+class Stopper:
+    def __call__(self, loss):
+        self.save()
+    def save(self):
+        torch.save(model, "x.pt")
+stopper = Stopper()
+"""
+)
 SHARDED = """\
 from accelerate import Accelerator, ParallelismConfig
 accelerator = Accelerator(parallelism_config=ParallelismConfig())
@@ -136,6 +148,8 @@ CASES = (
     warns("script_saves_on_every_rank", "line 21: every rank runs save_pretrained()", "is_main_process=",
         script=bad("saving-save_pretrained-by-every-rank")),
     warns("script_saves_on_every_rank", "line 10: every rank", "dist.get_rank() == 0", script=read(TWICE)),
+    warns("script_saves_on_every_rank", "line 14: every rank", "get_rank() == 0", script=read(CALLED + "stopper(1)\n")),
+    well("script_saves_on_every_rank", "1 save call", script=read(CALLED)),
     well("script_saves_on_every_rank", "1 save call", script=good("saving-model-saved-by-every-rank")),
     well("script_saves_on_every_rank", "1 save call", script=read(HEAD + 'torch.save(model, f"{rank}.pt")\n')),
     well("script_saves_on_every_rank", "1 save call",

@@ -226,9 +226,10 @@ class Frame:
             return f"{bases[0]}()" if bases and bases[0] else "super()"
         if isinstance(function, ast.Attribute) and function.attr in _SAME:
             above = self.resolve(function.value)  # once: a chain of these would double the work at each link
-            if above is not None and above != "torch" and self.walk.own_function(f"{above}.{function.attr}") is None:
-                return above
             name = self._attribute(above, function.attr)
+            is_object = above is not None and above != "torch" and above not in self.walk.modules
+            if is_object and self.walk.own_function(name or "") is None:
+                return above
         else:
             name = self.resolve(function)
         if name is None:
