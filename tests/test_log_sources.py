@@ -291,6 +291,15 @@ def test_a_file_that_cannot_be_parsed_is_left_out(text: str, project: Path, tmp_
     assert not one.defined
 
 
+def test_a_definition_that_has_the_argument_by_now_says_nothing(project: Path, tmp_path: Path) -> None:
+    log = failed(project, "argument").read_text()
+    (tmp_path / "run.log").write_text(log.replace(str(project), str(tmp_path)))
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "parts.py").write_text(PARTS.replace("width, scales=None", "width=1, scales=None, widht=2"))
+    (one,) = with_sources(read.read_logs([tmp_path / "run.log"]), [tmp_path]).raised
+    assert [part.kind for part in one.defined if part.kind in ("function", "similar_parameter")] == []
+
+
 def test_a_secret_of_the_source_is_masked(mgpu: Run, tmp_path: Path) -> None:
     secret = "hf_" + "aB3dE5gH" * 4
     script = f'def main():\n    token = "{secret}"\n    print({{}}[token])\nmain()\n'
@@ -336,6 +345,8 @@ main()
         ("    model = Net()", "    torch.set_grad_enabled(False)\n    model = Net()", []),
         ("        model(batch)", "        model(batch).backward()", []),
         ("    model.eval()\n", "    model.train()\n", ["keeps_gradients"]),  # its name says it
+        ("def main():\n", "def main():\n    loss = 1 and None\n    loss and loss.backward()\n", []),  # it trains
+        ("evaluate(", "train_test(", []),
         ("    model.eval()\n", "    model.eval()\n    model.requires_grad_(False)\n", []),
     ],
 )
@@ -345,6 +356,7 @@ def test_an_evaluation_with_gradients_fills_the_memory(old: str, new: str, found
     (tmp_path / "train.py").write_text(text.replace("torch.cuda.OutOfMemoryError", "OutOfMemoryError"))
     frames = {name: number for number, name in enumerate(text.splitlines(), 1)}
     calls = [("main()", "<module>"), ("        evaluate(model, [1])", "main"), ("    evaluate(model, [1])", "main")]
+    calls += [("    train_test(model, [1])", "main")]
     calls += [("        model(batch)", "evaluate"), ("        model(batch).backward()", "evaluate")]
     lines = [(frames[code], where, code) for code, where in calls if code in frames]
     log = "Traceback (most recent call last):\n" + "".join(

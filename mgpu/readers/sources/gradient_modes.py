@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Sequence
 
+from mgpu.readers.sources.bindings import Function
 from mgpu.readers.sources.expressions import dotted, last_name
 from mgpu.readers.sources.frame_scopes import Scope
 from mgpu.snapshot import Definition, TracedCall
@@ -13,6 +14,7 @@ from mgpu.snapshot import Definition, TracedCall
 _EVALUATES = re.compile(
     r"(?i)(?:^|_)(?:eval|evaluat\w*|valid|validat\w*|val|test\w*|predict\w*|infer\w*|sampl\w*)(?:_|$)"
 )
+_TRAINS = re.compile(r"(?i)train|(?:^|_)fit(?:_|$)")
 _WITHOUT = frozenset({"no_grad", "inference_mode", "set_grad_enabled", "requires_grad_", "enable_grad"})
 _OF_TORCH = "torch"
 
@@ -25,21 +27,31 @@ def kept(frames: Sequence[Scope | None], calls: Sequence[TracedCall]) -> Definit
     if any(call.package not in ("", _OF_TORCH) for call in calls):
         return None
     known = [scope for scope, call in zip(frames, calls, strict=True) if scope is not None or call.file]
-    if not known or any(scope is None or _switches_off(scope) for scope in known):
+    if not known or any(scope is None or _trains(scope) or _switches_off(scope) for scope in known):
         return None
     return next((found for scope in reversed(known) if scope and (found := _evaluation(scope))), None)
 
 
+def _trains(scope: Scope) -> bool:
+    """Whether the function of a frame is one that trains: its evaluation, if it has one, may not be what ran."""
+    function = scope.function
+    return function is not None and (bool(_TRAINS.search(function.name)) or "backward" in _called(function))
+
+
+def _called(function: Function) -> set[str]:
+    calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return {last_name(one) or getattr(one, "attr", "") for one in calls}
+
+
 def _switches_off(scope: Scope) -> bool:
-    """Whether what a statement is in mentions a switch of gradients, or trains itself."""
+    """Whether what a statement is in mentions a switch of gradients."""
     around = [node for node in scope.around if isinstance(node, (ast.With, ast.AsyncWith))]
     managers = [item.context_expr for node in around for item in node.items]
     function = scope.function
     decorators = function.decorator_list if function else []
     if any(last_name(part) in _WITHOUT for whole in (*managers, *decorators) for part in ast.walk(whole)):
         return True
-    calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)] if function else []
-    return any(last_name(one) in _WITHOUT for one in calls)
+    return function is not None and not _called(function).isdisjoint(_WITHOUT)
 
 
 def _evaluation(scope: Scope) -> Definition | None:
@@ -47,9 +59,8 @@ def _evaluation(scope: Scope) -> Definition | None:
     if function is None:
         return None
     calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-    names = {last_name(node.func) or getattr(node.func, "attr", "") for node in calls}
     switched = any(dotted(node.func).endswith(".eval") and not node.args for node in calls)
-    if "backward" in names or not (switched or _EVALUATES.search(function.name)):
+    if not switched and not _EVALUATES.search(function.name):
         return None
     line = scope.module.text_of(function)
     return Definition(function.name, "keeps_gradients", f"{scope.module.name}:{function.lineno}", line)

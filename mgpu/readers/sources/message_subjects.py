@@ -41,7 +41,7 @@ def find(one: UncaughtException, modules: Sequence[Module], sources: Sources) ->
     if called := _CALL.match(message):
         found = _callee(called["owner"], called["function"], modules, sources)
         unexpected = _UNEXPECTED.search(message)
-        return [*_similar_parameter(found[0], unexpected["name"]), *found] if found and unexpected else found
+        return _without_parameter(found[0], unexpected["name"]) if found and unexpected else found
     if lacking := _ATTRIBUTE.match(message):
         owner, name = lacking["owner"].rpartition(".")[2], lacking["name"]
         return _similar_options(name, modules) if owner in _SETTINGS else _attribute(owner, name, modules, sources)
@@ -76,12 +76,15 @@ def _callee(owner: str | None, function: str, modules: Iterable[Module], sources
     return [Subject(name, "function", module, node) for module, node in found] if len(found) == 1 else []
 
 
-def _similar_parameter(callee: Subject, name: str) -> list[Subject]:
+def _without_parameter(callee: Subject, name: str) -> list[Subject]:
+    """Return a function that lacks a parameter, after the one of nearly that name; nothing if it has it by now."""
     assert isinstance(callee.node, FUNCTIONS)
     arguments = callee.node.args
     known = [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    if name in known:
+        return []
     near = difflib.get_close_matches(name, known, n=1)
-    return [callee._replace(name=near[0], kind="similar_parameter")] if near else []
+    return [*(callee._replace(name=one, kind="similar_parameter") for one in near), callee]
 
 
 def _functions(tree: ast.Module, name: str) -> list[Function]:
