@@ -64,12 +64,12 @@ def scope_at(module: Module, line: int, frame: int | None = None) -> Scope | Non
 
 
 def scope_of(call: TracedCall, at: int, sources: Sources) -> Scope | None:
-    """Return the scope of a frame of a traceback; None if its file is missing, or has another line there."""
+    """Return the scope of a frame of a traceback; None if its file is not there. Raises Changed."""
     number = call.place.partition(" in ")[0].rpartition(":")[2]
     if not call.file or not number.isdigit():
         return None
-    found = sources.of_frame(call.file, int(number), call.code or "")
-    return scope_at(*found, at) if found else None
+    module = sources.of_frame(call.file, int(number), call.code or "")
+    return scope_at(module, int(number), at) if module else None
 
 
 def call_of(caller: Scope, callee: Scope) -> ast.Call | None:

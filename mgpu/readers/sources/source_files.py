@@ -19,7 +19,6 @@ _MOST_FILES = 60
 _MOST_BYTES = 4 << 20  # of all files together: parsed in about 2 s (measured on one core, 2026-11)
 _WAIT_S = 2.0  # for one of them: its file system may no longer answer
 _SEPARATOR = re.compile(r"[/\\]+")
-_LEAST = 4  # characters of a line that can identify a file
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,10 @@ class Module:
         return shown_text(re.sub(r"([(\[{]) | (?=[)\]}])", r"\1", text))
 
 
+class Changed(Exception):
+    """The source is not the one that ran: what it says of other lines may be wrong, too."""
+
+
 class Sources:
     """The user's files that a log names, and those that they import from the same project. Each is read once."""
 
@@ -64,16 +67,14 @@ class Sources:
         self._read: dict[str, Module | None] = {}
         self._bytes = 0
 
-    def of_frame(self, file: str, line: int, code: str) -> tuple[Module, int] | None:
-        """Return the file of a frame with the number of its line; None if it is missing or has another line there."""
-        for path in self._candidates(file):
-            module = self.module(path)
-            if module is None:
-                continue
-            found = _line_of(module.lines, line, code)
-            if found:
-                return module, found
-        return None
+    def of_frame(self, file: str, line: int, code: str) -> Module | None:
+        """Return the file of a frame; None if there is none. Raises Changed if it has another line there by now."""
+        if not code:  # the log does not have the line
+            return None
+        found = [module for path in self._candidates(file) if (module := self.module(path)) is not None]
+        if found and not (same := [module for module in found if _has_line(module.lines, line, code)]):
+            raise Changed
+        return same[0] if found else None
 
     def named(self, file: str) -> Module | None:
         """Return a file that a launcher names, which shows no line of it."""
@@ -178,16 +179,7 @@ def _defines(node: ast.stmt, name: str) -> bool:
     return any(isinstance(one, ast.Name) and one.id == name for one in targets)
 
 
-def _line_of(lines: Sequence[str], number: int, code: str) -> int:
-    """Return the number of the line that a traceback shows; 0 if the file has another one there, or several."""
-    if len(code) < _LEAST:
-        return 0
-
-    def same(at: int) -> bool:
-        text = shown_text(lines[at - 1])
-        return len(text) >= min(_LEAST, len(code)) and (code == text or code.startswith(f"{text} "))
-
-    if 1 <= number <= len(lines) and same(number):
-        return number
-    found = [at for at in range(1, len(lines) + 1) if same(at)]
-    return found[0] if len(found) == 1 else 0
+def _has_line(lines: Sequence[str], number: int, code: str) -> bool:
+    """Whether a line is the one that a traceback shows."""
+    text = shown_text(lines[number - 1]) if 0 < number <= len(lines) else ""
+    return bool(text) and (code == text or code.startswith(f"{text} "))

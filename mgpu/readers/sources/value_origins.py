@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from mgpu.readers.sources import gradient_modes
-from mgpu.readers.sources.frame_scopes import scope_of
+from mgpu.readers.sources.frame_scopes import Scope, scope_of
 from mgpu.readers.sources.lookup import Lookup
-from mgpu.readers.sources.source_files import Sources
+from mgpu.readers.sources.source_files import Changed, Sources
 from mgpu.readers.training_script.local_modules import current_folder
 from mgpu.snapshot import Definition, Log, UncaughtException
 
@@ -37,10 +37,10 @@ def with_sources(log: Log, folders: Iterable[Path] = ()) -> Log:
 
 def _script(log: Log, sources: Sources) -> str | None:
     """Return the path of the script that the log's first traceback begins in, or else of the one that had failed."""
-    for one in log.raised:
-        first = next((at for at, call in enumerate(one.calls) if call.file), None)
-        if not one.of_launcher and first is not None and (scope := scope_of(one.calls[first], first, sources)):
-            return _relative(scope.module.path) if scope.function is None else None
+    of_ranks = [one for one in log.raised if not one.of_launcher and any(call.file for call in one.calls)]
+    if of_ranks:
+        first = next((scope for scope in _frames(of_ranks[0], sources) if scope), None)
+        return _relative(first.module.path) if first and first.function is None else None
     found = sources.named(log.failed_script) if log.failed_script else None
     return _relative(found.path) if found else None
 
@@ -51,12 +51,20 @@ def _relative(path: str) -> str:
     return path[len(here) + 1 :] if here and path.startswith(f"{here}/") else path
 
 
+def _frames(one: UncaughtException, sources: Sources) -> list[Scope | None]:
+    """Return the scopes of the frames whose files are there; nothing if one of them is not the one that ran."""
+    try:
+        return [scope_of(call, at, sources) if call.file else None for at, call in enumerate(one.calls)]
+    except Changed:
+        return []
+
+
 def _defined(one: UncaughtException, sources: Sources) -> tuple[Definition, ...]:
     own = [at for at, call in enumerate(one.calls) if call.file]
-    deepest = scope_of(one.calls[own[-1]], own[-1], sources) if own else None
-    if deepest is None:  # another version of the file: what the others say may be wrong, too
+    frames = _frames(one, sources)
+    deepest = frames[own[-1]] if frames and own else None
+    if deepest is None:
         return ()
-    frames = [scope_of(call, at, sources) if call.file else None for at, call in enumerate(one.calls)]
     if _MEMORY.search(f"{one.type}: {one.message}"):
         found = gradient_modes.kept(frames, one.calls)
         return (found,) if found else ()
