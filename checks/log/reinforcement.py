@@ -86,7 +86,9 @@ ROWS = (
     Row("log_local_server_unreachable", "root", "launcher",
         rf"(?:\bHTTPConnectionPool\(host='|Cannot connect to host )(?P<host>{LOCAL_HOST})(?:', port=|:)(?P<port>\d+)"
         r"(?:\): Max retries exceeded| ssl:)(?P<url>(?: with url: \S+)?)(?P<why>.*)",
-        ("requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=8000): Max retries exceeded "
+        ("urllib3.exceptions.MaxRetryError: HTTPConnectionPool(host='10.0.0.4', port=9123): Max retries exceeded with "
+         "url: /items",
+         "requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=8000): Max retries exceeded "
          "with url: /generate/ (Caused by NewConnectionError('<x>: Failed to establish a new connection: [Errno 111] "
          "Connection refused'))",
          "aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host 127.0.0.1:30000 ssl:default [Connect "
