@@ -80,20 +80,23 @@ def test_no_script_makes_it(tmp_path: Path, name: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "maker"),
+    ("folder", "line", "maker"),
     [
-        ("sbatch --output=logs/%j.out other.slurm", ""),  # it does not run before this job
-        ("sbatch -J x \\\n    other.slurm && sbatch third.slurm", ""),
-        ("sbatch slurm/job.sbatch", "sweep.sh makes it"),
-        ('for one in slurm/*; do sbatch "$one"; done', "sweep.sh makes it"),
-        ("sbatch slurm/*.sbatch", "sweep.sh makes it"),
-        ("echo sbatched other.slurm", "sweep.sh makes it"),
+        ("logs", "sbatch --output=logs/%j.out other.slurm", ""),  # it does not run before this job
+        ("logs/sweeps", "sbatch -J x \\\n    other.slurm && sbatch third.slurm", ""),
+        ("logs/sweeps", 'C=(\n  sbatch\n  "$JOB"\n)\n"${C[@]}"', ""),  # the folder is for those jobs
+        ("logs/sweeps", "sbatch slurm/job.sbatch", "sweep.sh makes it"),
+        ("logs", 'C=(\n  sbatch\n  "$JOB"\n)\n"${C[@]}"', "sweep.sh makes it"),
+        ("logs", 'for one in slurm/*; do sbatch "$one"; done', "sweep.sh makes it"),
+        ("logs", "sbatch slurm/*.sbatch", "sweep.sh makes it"),
+        ("logs/sweeps", "# then sbatch other.slurm", "sweep.sh makes it"),
+        ("logs/sweeps", "echo sbatched", "sweep.sh makes it"),
     ],
 )
-def test_a_script_that_submits_other_jobs_only_makes_nothing_for_this_one(
-    line: str, maker: str, tmp_path: Path
+def test_a_script_that_submits_other_jobs_makes_the_folder_for_them(
+    folder: str, line: str, maker: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "sweep.sh").write_text(f"mkdir -p logs/sweeps\n{line}\n")
+    (tmp_path / "sweep.sh").write_text(f"mkdir -p {folder}\n{line}\n")
     assert made(tmp_path) == [maker]
 
 

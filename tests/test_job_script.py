@@ -361,7 +361,9 @@ def test_the_comments_at_an_assignment_are_read(tmp_path: Path) -> None:
         (("V=./venv", "X=1", "srun bash -c '\\", "  '\"$V\"'/bin/torchrun \\", "  --x t.py'"), 6),
         (("V=./venv", "X=1", "srun $V/bin/torchrun t.py"), 5),
         (("P=/env/bin/python", "X=1", "$P t.py"), 5),
-        (("P=/env/bin/python", "X=1", "$P \\", "  -m torch.distributed.run t.py"), 3),
+        (("P=/env/bin/python", "X=1", "$P \\", "  -m torch.distributed.run t.py"), 5),
+        (("P=/env/bin/python", "X=1", 'mpirun bash -c "set -e; \\', '  $P t.py"'), 6),
+        (("L='torchrun --nnodes 2'", "X=1", 'srun bash -c "$L t.py"'), 3),
         (("C='torchrun t.py'", "X=1", 'srun bash -c "$C"'), 3),  # all of it is there
         (("f() {", "    torchrun $1 t.py", "}", "f --x"), 4),
     ],

@@ -137,11 +137,12 @@ def job_slow_setting_left(job_script: JobScript) -> Answer:
             return Ok("every launch starts one rank, which uses no path between GPUs")
     first = found[0]
     removal = first.removal()
+    text = f"{removal.text.removesuffix('.')}, and measure the difference with the smoke test." if removal.text else ""
     return finding(
         job_script,
         first.line,
         f"{first.name}={shorten(first.value, 20)}: {_SLOW[first.name]}",
-        replace(removal, commands=(*removal.commands, "mgpu smoke-test")),
+        replace(removal, text=text, commands=(*removal.commands, "mgpu smoke-test")),
         [one.line for one in found],
     )
 

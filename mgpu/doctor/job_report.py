@@ -87,7 +87,10 @@ def training_scripts(job: JobScript) -> list[str]:
 def _started(job: JobScript) -> list[JobCommand]:
     """The launches, each program with its script once: launchers first, then scripts that are started directly."""
     certain = sorted((one for one in job.launches if not one.inner), key=lambda one: not one.starts_ranks)
-    return list({_shown_command(one): one for one in reversed(certain)}.values())[::-1]
+    found: dict[str, JobCommand] = {}
+    for one in certain:
+        found.setdefault(_shown_command(one), one)
+    return list(found.values())
 
 
 def _requests(job: JobScript) -> str:

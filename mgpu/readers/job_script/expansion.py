@@ -236,17 +236,20 @@ class Expander:
         return {found[1]: word.cut(*found.span(2)) for word in options for found in _PASSED_VARIABLE.finditer(word.s)}
 
     @staticmethod
-    def _line_of(words: Sequence[Text], statement: int) -> int:
+    def _line_of(words: Sequence[Text], command: int, statement: int) -> int:
         """Return the line of a command: where its program is written, or what follows a variable there.
 
-        In $VENV/bin/torchrun and $PYTHON train.py, it is not the line that sets the variable. `statement`: the line of
-        the whole command, if it is in the script itself.
+        In $VENV/bin/torchrun and $PYTHON train.py, it is not the line that sets the variable. `command`: the line of
+        the whole command, if it is in the script itself; `statement`: the first one of the statement that has it.
         """
         first = words[0].at if words else []
         if first and first[0] != first[-1]:
             return first[-1]
-        of_statement = any(word.line(0) == statement for word in words[1:])
-        return statement if of_statement or not first else first[0]
+        others = [word.line(0) for word in words[1:]]
+        if not first or command in others:
+            return command
+        is_set_above = first[0] < statement and first[0] not in others and others and others[0] >= statement
+        return first[0] if not is_set_above else command if command >= statement else others[0]
 
     # --- as shown ---------------------------------------------------------------------------------------------
 

@@ -23,7 +23,8 @@ _MOST_ENTRIES, _MOST_SCRIPTS, _ABOVE = 2_000, 100, 6  # files and folders looked
 _SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 _NAMES = ("Makefile", "makefile", "justfile")
 _MKDIR = re.compile(r"(?:^|[;&|({@\t ])(?:mkdir|install -d)((?:[ \t]+[^\s;&|)#]+)+)", re.MULTILINE)
-_SBATCH = re.compile(r"(?:^|[;&|({\t ])sbatch[ \t]([^\n;&|]*)", re.MULTILINE)
+_COMMENT = re.compile(r"(?:^|\s)#.*$", re.MULTILINE)
+_SBATCH = re.compile(r"(?:^|[;&|({\t ])sbatch(?=\s|$)([^\n;&|]*)", re.MULTILINE)  # also alone, in an array of words
 _VARIABLE = re.compile(r"[$`*?]")  # in the words after sbatch: perhaps the name of this job
 _OF_A_JOB = re.compile(r"^#SBATCH\b", re.MULTILINE)  # its own mkdir comes too late
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
@@ -81,8 +82,8 @@ def _maker(folder: str, path: Path) -> str:
             whole = os.path.relpath(submitted / folder, above)
             if _ignored(whole, _text(above / _IGNORES)):
                 return "git ignores it"
-    texts = ((name, text) for name, text in _setup_scripts(root, path) if not _submits_only_others(text, path.name))
-    return next((f"{name} makes it" for name, text in texts if _makes(text, folder)), "")
+    scripts = _setup_scripts(root, path)
+    return next((f"{name} makes it" for name, text in scripts if _makes_for(path.name, text, folder)), "")
 
 
 def _root(path: Path) -> Path:
@@ -148,19 +149,21 @@ def _setup_scripts(root: Path, path: Path) -> Iterator[tuple[str, str]]:
             return
 
 
-def _submits_only_others(script: str, job: str) -> bool:
-    """Whether a script submits jobs, but certainly not this one: then it does not run before this job."""
-    lines = _SBATCH.findall(script.replace("\\\n", " "))
-    return bool(lines) and job not in script and not any(_VARIABLE.search(line) for line in lines)
+def _makes_for(job: str, script: str, folder: str) -> bool:
+    """Whether a script makes a folder for a job: not if it submits only others, and makes the folder for them."""
+    if job in script or not (submits := _SBATCH.findall(_COMMENT.sub("", script.replace("\\\n", " ")))):
+        return _makes(script, folder)
+    perhaps_this = any(_VARIABLE.search(line) or not line.strip() for line in submits)
+    return perhaps_this and _makes(script, folder, itself=True)
 
 
-def _makes(script: str, folder: str) -> bool:
-    """Whether a script has a mkdir for this folder, or for one in it."""
+def _makes(script: str, folder: str, *, itself: bool = False) -> bool:
+    """Whether a script has a mkdir for this folder, or (unless `itself`) for one in it."""
     for found in itertools.islice(_MKDIR.finditer(script), 200):
         for word in found[1].split():
             for made in _expanded(word.strip("\"'")):
                 whole = _START.sub("", made.replace('"', ""), count=1).rstrip("/")
-                if f"{whole}/".startswith(f"{folder}/"):
+                if whole == folder if itself else f"{whole}/".startswith(f"{folder}/"):
                     return True
     return False
 

@@ -434,7 +434,7 @@ class Walk(Expander):
         if len(self.commands) >= _MOST_COMMANDS:
             raise TooMuch
         words = shown_words = [self._fill_holes(one) for one in fields]
-        launcher, script, line = None, None, self._line_of(fields, node.line)
+        launcher, script, line = None, None, self._line_of(fields, node.line, self._statement)
         if not starts and (found := programs.launcher_of(words)):
             launcher, script, shown_words, fields = _launch(found, words, fields)
         lines = tuple(word.line(node.line) for word in fields)
