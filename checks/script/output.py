@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import python
@@ -134,7 +135,7 @@ def script_tracker_on_every_rank(script: Script) -> Answer:
         return Ok("no experiment tracker is started")
     own = [call for call in reached_by_every_rank(script, trackers) if not _is_for_ranks(script, call)]
     own = [call for call in own if not (call.name.endswith("SummaryWriter") and _writes_on_one_rank(script))]
-    wrong = [call for call in own if not has_rank_argument(call)]
+    wrong = [call for call in own if not has_rank_argument(replace(call, unique=call.unique and not call.timed))]
     if not wrong:
         return Ok(f"{counted(len(trackers), 'tracker')}, each guarded or configured for several ranks")
     name = wrong[0].name.removeprefix("torch.utils.tensorboard.").removeprefix("writer.")

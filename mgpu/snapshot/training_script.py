@@ -53,6 +53,7 @@ class ScriptCall(InScript):
     written: tuple[Text, ...] = ()  # the arguments as written, to match them with targets
     # An argument contains the rank, a process id, a time or a random name, also through variables.
     unique: bool = False
+    timed: bool = False  # `unique`, but only because of a time
 
 
 @dataclass(frozen=True)

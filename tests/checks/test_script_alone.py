@@ -20,6 +20,24 @@ model = wrap(accelerator)
 for batch in range(3):
     accelerator.backward(model(batch))
 """
+# A config names the class of its Trainer, and the arguments.
+BY_CONFIG = """\
+import hydra
+from lightning import Trainer
+trainer: Trainer = hydra.utils.instantiate(config)
+trainer.fit(model, loader)
+"""
+# It trains in a function that several loops call, and averages nothing.
+UPDATES = """\
+import torch
+{}
+def update(batch):
+    model(batch).sum().backward()
+for step in range(10):
+    update(step)
+for step in range(20):
+    update(step)
+"""
 # It prepares nothing, and does not even compute gradients through the accelerator.
 PLAIN_BACKWARD = """\
 import torch
@@ -113,6 +131,13 @@ CASES = (
     warns("script_lightning_on_one_device", "the default on the CPU", 'strategy="ddp", devices=2',
         script=bad("alone-lightning-on-the-processor")),
     well("script_lightning_on_one_device", "no Trainer is limited", script=good("alone-lightning-on-one-device")),
+    well("script_lightning_on_one_device", "no Trainer is created in the code", script=read(BY_CONFIG)),
+    well("script_lightning_default_on_cpu", "no Trainer is created in the code", script=read(BY_CONFIG),
+        config=ON_CPU, driver=no_driver()),
+    warns("script_group_without_wrapper", "nothing averages gradients", "DistributedDataParallel", script=read(
+        UPDATES.format("torch.distributed.init_process_group('gloo')"))),
+    warns("script_nothing_prepared", "never prepares anything", "prepare", script=read(
+        UPDATES.format("from accelerate import Accelerator\naccelerator = Accelerator()"))),
     warns("script_lightning_default_on_cpu", "line 3: Lightning trains on one device", "devices=2", at=(3, 11),
         script=read(BARE), config=ON_CPU, driver=no_driver()),
     well("script_lightning_default_on_cpu", "there are GPUs", script=read(BARE)),

@@ -135,6 +135,15 @@ CASES = (
     well("script_tracker_on_every_rank", "1 tracker", script=read(HEAD + EVENTS.format("rank == 0"))),
     well("script_tracker_on_every_rank", "1 tracker", script=read(HEAD + EVENTS.format("rank == 0 and step % 3 == 0"))),
     *(warns("script_tracker_on_every_rank", "wandb.init()", "get_rank() == 0", script=read(
+        "import time, wandb\n" + HEAD + text)) for text in (
+            "wandb.init(name=time.strftime('%H%M'))\n", "now = time.strftime('%H%M')\nwandb.init(name='run' + now)\n",
+            "args.day = time.strftime('%d')\nat = time.strftime('%H')\nwandb.init(name=args.day + '_' + at)\n")),
+    *(well("script_tracker_on_every_rank", "configured for several ranks", script=read(
+        "import os, time, wandb\n" + HEAD + text)) for text in (
+            "wandb.init(name=f'{time.time()}-{rank}')\n", "wandb.init(name=time.strftime('%H'), notes=rank)\n",
+            "name = f'{rank}'\nwandb.init(name=time.strftime('%H') + name)\n",
+            "name = time.strftime('%H')\nname = str(os.getpid())\nwandb.init(name=name)\n")),
+    *(warns("script_tracker_on_every_rank", "wandb.init()", "get_rank() == 0", script=read(
         "import wandb\n" + HEAD + f"wandb.init(settings=wandb.Settings({given}))\n"))
         for given in ('start_method="fork"', 'init_timeout=300, console="off"')),
     *(well("script_tracker_on_every_rank", "configured for several ranks", script=read(

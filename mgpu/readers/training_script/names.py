@@ -11,6 +11,14 @@ from mgpu.readers.training_script.aliases import canonical
 from mgpu.readers.training_script.known_libraries import defined_option
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify, classify_name, merge_guards
 from mgpu.readers.training_script.scopes import LONGEST, Around, Scope, Source, Spot, Walk
+from mgpu.readers.training_script.unique_texts import (
+    USES_PATH,
+    dotted_names,
+    is_text_or_path,
+    is_timed_text,
+    is_unique_text,
+    last_name,
+)
 
 _LONGEST_NAME = 160
 MOST = 5000  # entries of each kind; a script of 2,000 lines has about 800 calls
@@ -20,35 +28,8 @@ _SAME = frozenset(
     {"to", "cuda", "cpu", "train", "eval", "half", "float", "bfloat16", "double", "requires_grad_", "apply"}
 )
 _WRAPS = frozenset({"torch.compile", "int", "str", "bool", "float"})
-# Calls whose arguments may be the names of files or folders.
-_USES_PATH = re.compile(
-    r"(?:save\w*|open|\w*Writer|init\w*|Run|start\w*|write\w*|dump\w*|makedirs|mkdir|Experiment|Path)$"
-)
-# Functions and methods that build a text or path from others.
-_BUILDS_TEXT = frozenset(
-    {
-        "join",
-        "joinpath",
-        "Path",
-        "str",
-        "format",
-        "replace",
-        "with_name",
-        "with_suffix",
-        "abspath",
-        "realpath",
-        "lower",
-        "open",
-    }
-)
 # Functions that run a function passed to them on every rank. Any other may run it on one rank only, as a hook.
 _STARTS = re.compile(r"(?:spawn|start_processes|launcher|launch|Process|Fire|run|app|partial|set_defaults)$")
-_UNIQUE = re.compile(
-    r"rank(?!ing)|process_index|proc_?id|SLURM_LOCALID|uuid\d|token_hex|mkdtemp|mkstemp|TemporaryDirectory"
-    r"|NamedTemporaryFile|getpid|gethostname|\btime\(\)|\bnow\(|strftime|perf_counter",
-    re.IGNORECASE,
-)
-_DOTTED = re.compile(r"[A-Za-z_][\w.]*")
 _TEXTS = re.compile(r"cuda(?::\d+)?$|(?:tcp|file|env)://|.*\b(?:localhost|127\.0\.0\.1)\b")
 
 
@@ -90,7 +71,7 @@ class Frame:
                 stack.extend([(child, here) for child in ast.iter_child_nodes(node)])
         calls = [node for node, _ in found if isinstance(node, ast.Call)]
         heads = {id(node.func) for node in calls}
-        passed = {id(one) for node in calls if not _STARTS.search(_last_name(node.func)) for one in _given(node)}
+        passed = {id(one) for node in calls if not _STARTS.search(last_name(node.func)) for one in _given(node)}
         for node, here in reversed(found):
             if isinstance(node, ast.Call):
                 self._call(node, here, targets if node is tree else ())
@@ -153,6 +134,7 @@ class Frame:
         keywords = {
             (keyword.arg or "**"): walk.mask(keyword.arg or "", self.value(keyword.value)) for keyword in node.keywords
         }
+        unique = [one for one in _given(node) if self.is_unique(one)] if USES_PATH.search(name) else []
         what = {
             "name": name,
             "arguments": tuple(walk.mask("", self.value(argument)) for argument in node.args),
@@ -162,7 +144,8 @@ class Frame:
                 *(walk.mask("", words(argument)) for argument in node.args),
                 *(walk.mask(keyword.arg or "", words(keyword.value)) for keyword in node.keywords),
             ),
-            "unique": bool(_USES_PATH.search(name)) and any(map(self.is_unique, _given(node))),
+            "unique": bool(unique),
+            "timed": bool(unique) and all(map(self.is_timed, unique)),
         }
         walk.calls.append((self.spot(node, around), what))
         if (option := defined_option(name, node, keywords, self.value)) is not None:
@@ -265,12 +248,25 @@ class Frame:
 
     def is_unique(self, node: ast.expr) -> bool:
         """Whether a text or path contains the rank, a process id, a time or a random name, also through variables."""
-        return _is_text_or_path(node) and self.is_unique_part(node)
+        return is_text_or_path(node) and self.is_unique_part(node)
 
     def is_unique_part(self, node: ast.expr) -> bool:
         """Whether any part of an expression contains the rank, a process id, a time or a random name."""
         text = self.source.words(node, 4 * LONGEST)
         return is_unique_text(text) or any(self._is_unique_name(name) for name in dotted_names(text))
+
+    def is_timed(self, node: ast.expr) -> bool:
+        """Whether nothing but a time makes a text different in each process."""
+        text = self.source.words(node, 4 * LONGEST)
+        found = [one for one in dotted_names(text) if self._is_unique_name(one)]
+        return is_timed_text(text) and all(one in self.walk.timed for one in map(self._place_of_name, found))
+
+    def _place_of_name(self, dotted: str) -> str:
+        """Return the key of a variable or attribute in `Walk.timed`."""
+        first, _, rest = dotted.partition(".")
+        if self.scope.is_unique(first):
+            return f"{self.number}:{first}"
+        return f"{self.scope.find(first) or first}.{rest.partition('.')[0]}"
 
     def _is_unique_name(self, dotted: str) -> bool:
         first, dot, rest = dotted.partition(".")
@@ -280,7 +276,12 @@ class Frame:
 
     def bind(self, target: ast.expr, value: ast.expr) -> None:
         """Bind a name to a value."""
-        self._bind_unique(target, self.is_unique(value))
+        unique = self.is_unique(value)
+        timed = unique and self.is_timed(value)
+        self._bind_unique(target, unique)
+        for one in parts(target) if unique else ():
+            place = self._place_of_name(self.source.words(one))
+            (self.walk.timed.add if timed else self.walk.timed.discard)(place)
         if isinstance(target, ast.Tuple | ast.List):
             values = self._several(value, len(target.elts))
             for one, given in zip(target.elts, values, strict=True):
@@ -352,31 +353,6 @@ class Frame:
 def _given(node: ast.Call) -> list[ast.expr]:
     """Return all arguments of a call."""
     return [*node.args, *(keyword.value for keyword in node.keywords)]
-
-
-def _last_name(node: ast.expr) -> str:
-    """Return the last part of a dotted name."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def _is_text_or_path(node: ast.expr) -> bool:
-    """Whether an expression may be a text or path that is built from its parts."""
-    if isinstance(node, ast.Call):
-        name = _last_name(node.func)
-        return name in _BUILDS_TEXT or is_unique_text(f"{name}()")
-    return isinstance(
-        node, ast.JoinedStr | ast.BinOp | ast.Name | ast.Attribute | ast.IfExp | ast.BoolOp | ast.Subscript
-    )
-
-
-def is_unique_text(text: str) -> bool:
-    """Whether an expression visibly contains the rank, a process id, a time or a random name."""
-    return bool(_UNIQUE.search(text))
-
-
-def dotted_names(text: str) -> list[str]:
-    """Return the dotted names in an expression."""
-    return _DOTTED.findall(text)
 
 
 def parts(target: ast.expr) -> Sequence[ast.expr]:

@@ -117,6 +117,7 @@ class Walk(Protocol):
     attributes: dict[str, str]
     splits: dict[str, Split]
     unique: set[str]
+    timed: set[str]
     bases: dict[str, list[str]]
     used: dict[int, set[str]]
     imports: set[str]

@@ -49,6 +49,7 @@ class Walk:
         self.attributes: dict[str, str] = {}  # of objects: "Trainer().model" -> what it is
         self.splits: dict[str, Split] = {}  # attributes whose value is a condition on the rank
         self.unique: set[str] = set()  # attributes that contain the rank, a time or a random name
+        self.timed: set[str] = set()  # attributes and variables that nothing but a time makes different
         self.used: dict[int, set[str]] = {}  # by function: the classes and the names of attributes it refers to
         self.maybe: dict[str, list[Spot]] = {}  # by name: calls of a method of an unknown object
         self.classes: dict[str, Spot] = {}

@@ -1,0 +1,61 @@
+"""What `mgpu doctor --script` reports besides the findings: how the script trains, and the command to start it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from mgpu import engine
+from mgpu.doctor import script_report
+from mgpu.readers.training_script import read as training_script_read
+from mgpu.report.screen import Screen
+from mgpu.snapshot import Script, Snapshot
+from tests.bad_scripts import read
+from tests.conftest import CHECKS
+
+BY_HAND = """\
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+def fit(model):
+    torch.distributed.init_process_group("nccl")
+    model = DDP(model)
+    for batch in range(3):
+        model(batch).sum().backward()
+"""
+BY_SRUN = "import os\n" + BY_HAND.replace('"nccl"', '"nccl", rank=int(os.environ["SLURM_PROCID"])') + "fit(net)\n"
+OWN_TRAINER = "from transformers import Trainer\nclass Own(Trainer):\n    pass\nOwn(model).train()\n"
+
+
+def next_of(script: Script) -> list[str]:
+    outcomes = [
+        outcome
+        for check in CHECKS.values()
+        if check.facts == ("script",)
+        for outcome in engine.run_check(check, Snapshot(script=script))
+    ]
+    return script_report.next_commands(script, outcomes)
+
+
+def text_of(script: Script) -> str:
+    found = script_report.lines(
+        script, None, [], Screen(400, False, False, io.StringIO()), "mgpu doctor", verbose=False
+    )
+    return "\n".join("".join(one[0] for one in line) for line in found)
+
+
+def test_a_script_whose_ranks_are_tasks_of_slurm_is_started_with_srun() -> None:
+    assert next_of(read(BY_SRUN)) == ["srun --ntasks-per-node=2 --gpus-per-node=2 python train.py"]
+    assert next_of(read(BY_SRUN.replace("SLURM_PROCID", "RANK"))) == ["mgpu launch train.py"]
+
+
+def test_the_module_that_connects_the_ranks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(BY_HAND)
+    (tmp_path / "train.py").write_text("import loop\nloop.fit(net)\n")
+    found = training_script_read.read(tmp_path / "train.py")
+    assert "trains with torch.distributed directly, in loop.py. It was not run." in text_of(found)
+    assert "trains with torch.distributed directly. It was not run." in text_of(read(BY_HAND + "fit(net)\n"))
+
+
+def test_a_class_derived_from_a_trainer_trains() -> None:
+    assert "No training step was found" not in text_of(read(OWN_TRAINER))
+    assert "No training step was found" in text_of(read(OWN_TRAINER.replace("(Trainer)", "")))
