@@ -385,7 +385,10 @@ def test_an_evaluation_with_gradients_is_named(mgpu: Run, tmp_path: Path) -> Non
     assert found["fix"][0]["text"] == "Evaluate without gradients."
 
 
-@pytest.mark.parametrize("name", ["KeyboardInterrupt", "MemoryError", "torch.OutOfMemoryError: CUDA out of memory"])
+@pytest.mark.parametrize(
+    "name",
+    ["KeyboardInterrupt", "SyntaxError: invalid syntax", "MemoryError", "torch.OutOfMemoryError: CUDA out of memory"],
+)
 def test_where_the_memory_ended_or_a_signal_came_no_value_is_looked_up(name: str, project: Path) -> None:
     log = failed(project, "key").read_text().replace("KeyError: 'large'", name)
     path = project / "other.log"

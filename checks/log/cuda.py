@@ -102,7 +102,7 @@ ROWS = (
          Fix("For a run on the CPU, turn the setting off.", ("TrainingArguments(fp16=False, use_cpu=True)",))),
         "https://github.com/huggingface/transformers/blob/main/src/transformers/training_args.py",
         because_of=_NO_START),
-    Row("log_gpu_older_or_newer_than_torch", "root", "cuda",
+    Row("log_gpu_older_or_newer_than_torch", "secondary", "cuda",
         r"(?P<gpu>[A-Z][\w .()-]{2,60}) with CUDA capability (?P<arch>sm_\d+) is not compatible with the current "
         r"PyTorch",
         ("NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch "

@@ -59,7 +59,7 @@ ROWS = (
          "`srcIndex < srcSelectDimSize' failed."),
         "an index is out of range: a label or token id exceeds the size of its table",
         "A class label >= the number of classes, or a token id >= the vocabulary size (tokens added without "
-        "resize_token_embeddings). The other ranks then fail in a collective that this rank does not join.",
+        "resize_token_embeddings). Other ranks, if there are any, then fail in a collective without this one.",
         (_FIND_KERNEL, Fix("Check the ids before they go to the GPU: labels.max() < num_classes, input_ids.max() < the "
                            "rows of the embedding.", ())), _NOTES, cases=INDEXES),
     Row("texts_not_cut", "context", "script",

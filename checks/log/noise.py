@@ -16,6 +16,13 @@ def _row(name: str, kind: Kind, pattern: str, samples: tuple[str, ...], title: s
 
 # fmt: off
 ROWS = (
+    _row("log_hub_request_repeated", "network", r"' thrown while requesting (?:GET|HEAD|PUT|POST) https?://",
+         ("[huggingface_hub.utils._http][WARNING] - '(ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co', "
+          "port=443): Read timed out. (read timeout=10)\"), '(Request ID: 1f-2)')' thrown while requesting HEAD "
+          "https://huggingface.co/a/b/resolve/main/config.json",),
+         "a request to the Hugging Face Hub that failed once",
+         "huggingface_hub tries again, or takes the file from the cache. If it gives up, an exception follows.",
+         "https://github.com/huggingface/huggingface_hub/blob/main/src/huggingface_hub/utils/_http.py"),
     _row("log_p2p_disabled_note", "nccl", r"P2P is disabled between connected GPUs",
          ("NCCL INFO P2P is disabled between connected GPUs 2 and 1. You can repress this message with "
           "NCCL_IGNORE_DISABLED_P2P=1.",),

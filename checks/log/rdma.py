@@ -63,9 +63,12 @@ ROWS = (
          Fix("Let NCCL select the GID, or name the connected adapters.",
              ("unset NCCL_IB_GID_INDEX", "export NCCL_IB_HCA=mlx5_0,mlx5_1")), _SLOW),
         "https://github.com/NVIDIA/nccl/issues/426"),
-    Row("log_ib_protection_error", "root", "network", _status_pattern("IBV_WC_LOC_PROT_ERR", "4"),
-        ("NCCL WARN NET/IB : Got completion from peer 10.0.0.2<54862> with status=4 opcode=0 len=0 vendor err 81",),
-        "an adapter could not read a GPU's memory (completion error 4)",
+    Row("log_ib_protection_error", "root", "network",
+        _status_pattern("IBV_WC_LOC_PROT_ERR", "4") + r"|async (?:fatal )?event[^:]*: ?local access violation",
+        ("NCCL WARN NET/IB : Got completion from peer 10.0.0.2<54862> with status=4 opcode=0 len=0 vendor err 81",
+         "node1:1:2 [0] transport/net_ib.cc:101 NCCL WARN NET/IB : mlx5_0:1 Got async event : local access violation "
+         "work queue error"),
+        "an adapter could not access a GPU's memory (local protection error)",
         "The usual cause is PCIe access control (ACS) or an IOMMU that breaks GPUDirect RDMA.",
         (Fix("Check whether GPUDirect is the cause.", ("NCCL_NET_GDR_LEVEL=0 mgpu smoke-test",
                                               "mgpu doctor --only pcie_acs_redirects,iommu_translates_peer_traffic")),
@@ -143,10 +146,8 @@ ROWS = (
         "https://github.com/NVIDIA/nccl-tests/issues/185"),
     Row("log_ib_link_flaps", "root", "network",
         r"(?:[Gg]ot (?:(?:non-)?fatal )?async event|async fatal event(?: on \w+ .*)?) ?: "
-        r"(?P<event>port error|device fatal[\w ]*|port[\w ]*|local[\w ]*|client[\w ]*|GID[\w ]*)",
+        r"(?P<event>port error|device fatal[\w ]*|port[\w ]*|local(?! access)[\w ]*|client[\w ]*|GID[\w ]*)",
         ("node1:1:2 [0] NCCL WARN NET/IB : Got async event : port error",
-         "node1:1:2 [0] transport/net_ib.cc:101 NCCL WARN NET/IB : mlx5_0:1 Got async event : local access violation "
-         "work queue error",
          "node1:1:2 [0] transport/net_ib.cc:101 NCCL WARN NET/IB : mlx5_4:1 async fatal event: local catastrophic "
          "error"),
         "an InfiniBand or RoCE adapter reported: {event}",

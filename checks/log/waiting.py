@@ -99,7 +99,7 @@ def _calls_of_ranks(log: Log, groups: Mapping[str, str], raised: UncaughtExcepti
 # fmt: off
 ROWS = (
     Row("log_collective_timed_out", "secondary", "timeout",
-        r"(?:Watchdog c|C)aught collective operation timeout: WorkNCCL\((?:SeqNum=\d+, )?OpType=(?P<op>\w+)",
+        r"(?:(?:Watchdog c|C)aught collective operation timeout: |^\s*)WorkNCCL\((?:SeqNum=\d+, )?OpType=(?P<op>\w+)",
         ("[rank0]:[E321 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: "
          "WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=466119168, NumelOut=466119168, Timeout(ms)=600000) ran for "
          "600060 milliseconds before timing out.",
@@ -107,6 +107,7 @@ ROWS = (
          "Timeout(ms)=1800000) ran for 1804523 milliseconds before timing out.",
          "RuntimeError: [Rank 1] Caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=BROADCAST, "
          "TensorShape=[], Timeout(ms)=1800000) ran for 1800031 milliseconds before timing out.",
+         "WorkNCCL(SeqNum=7, OpType=ALLREDUCE) ran for 1800600 milliseconds before timing out.",
          "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=BROADCAST, Timeout(ms)=1800"
          "000) ran for 1804406 milliseconds before timing out."),
         "a rank waited for the others in {op} until NCCL's timeout",
@@ -127,7 +128,8 @@ ROWS = (
         "Another rank did not join: it died, took another path in the script, got fewer batches, waits for its data "
         "loader, or still works alone (rank 0 saves, downloads, evaluates). The rest of the line, which is not in this "
         "log, names the collective (SeqNum, OpType).",
-        (_FIRST, _RECORD), "https://github.com/Lightning-AI/litData/issues/340"),
+        (_FIRST, _RECORD), "https://github.com/Lightning-AI/litData/issues/340",
+        because_of=("log_collective_timed_out",)),
     Row("log_watchdog_stuck", "secondary", "timeout",
         r"Heartbeat monitor timed out|watchdog got stuck for \d+ seconds",
         ("[E] Heartbeat monitor timed out! Process will be terminated after dumping debug info.",

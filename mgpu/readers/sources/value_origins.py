@@ -15,8 +15,11 @@ from mgpu.readers.training_script.local_modules import current_folder
 from mgpu.snapshot import Definition, Log, UncaughtException
 
 _EXCEPTIONS = 6  # of a log whose lines are looked up
-# Not about a value of the line at which they came: where a signal was noticed, where the memory ended.
-_SIGNALS = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SignalException|SystemExit)$")
+# Not about a value of the line at which they came: where a signal was noticed, a file that Python cannot parse, and
+# where the memory ended.
+_WITHOUT_VALUES = re.compile(
+    r"(?:^|\.)(?:KeyboardInterrupt|SignalException|SystemExit|SyntaxError|\w*IndentationError|TabError)$"
+)
 _MEMORY = re.compile(r"^\S*(?:OutOfMemory\w*|MemoryError)\b|[Oo]ut of memory")
 
 
@@ -30,7 +33,7 @@ def with_sources(log: Log, folders: Iterable[Path] = ()) -> Log:
     sources = Sources(folders)
     raised = list(log.raised)
     for at, one in enumerate(raised[:_EXCEPTIONS]):
-        if not one.of_launcher and not _SIGNALS.search(one.type):
+        if not one.of_launcher and not _WITHOUT_VALUES.search(one.type):
             raised[at] = replace(one, defined=_defined(one, sources))
     return replace(log, raised=tuple(raised), source=_script(log, sources))
 
