@@ -85,6 +85,7 @@ def test_no_script_makes_it(tmp_path: Path, name: str, line: str) -> None:
         ("logs", "sbatch --output=logs/%j.out other.slurm", ""),  # it does not run before this job
         ("logs/sweeps", "sbatch -J x \\\n    other.slurm && sbatch third.slurm", ""),
         ("logs/sweeps", 'C=(\n  sbatch\n  "$JOB"\n)\n"${C[@]}"', ""),  # the folder is for those jobs
+        ("logs", "sbatch slurm/other_job.sbatch", ""),
         ("logs/sweeps", "sbatch slurm/job.sbatch", "sweep.sh makes it"),
         ("logs", 'C=(\n  sbatch\n  "$JOB"\n)\n"${C[@]}"', "sweep.sh makes it"),
         ("logs", 'for one in slurm/*; do sbatch "$one"; done', "sweep.sh makes it"),

@@ -329,6 +329,12 @@ def test_a_fault_of_syntax_in_a_started_file_is_found(tmp_path: Path) -> None:
         ("a = 0\ndef f(net):\n    DDP(net.cuda(a), device_ids=[a])\n", ("first GPU",)),
         ("for x in y:\n    a = 0\n    d = torch.device('cuda', a)\n", ("first GPU",)),
         ("class A:\n    def f(self):\n        a = 0\n        set_device(a)\n        set_device(0 )\n", ("first GPU",)),
+        (
+            "def f():\n    a = 0\n    set_device(a)\n    return 1, a\n\nb, c = f()\nD(device_ids=[c])\n",
+            ("first GPU",),
+        ),
+        ("def f():\n    a = 0\n    set_device(a)\n    return 1, a\n\nc, b = f()\nDDP(x, device_ids=[c])\n", ()),
+        ("def f():\n    a = 0\n    set_device(a)\n    return g, g\n\n\nb, c = f()\nDDP(x, device_ids=[c])\n", ()),
         ("if b:\n    a = int(b)\nelse:\n    a = 0\nset_device(a)\n", ()),
         ("if b:\n    a = int(b)\n    set_device(a)\nelse:\n    a = 0\n    set_device(a)\n", ()),
         ("a = 0\nif b:\n    a = int(b)\nset_device(a)\n", ()),

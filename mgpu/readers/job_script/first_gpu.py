@@ -34,7 +34,7 @@ class _Scope:
     """A module, a function or a class, without the functions in it."""
 
     def __init__(self, node: ast.AST, outer: _Scope | None) -> None:
-        self._outer = outer
+        self._outer, self._name = outer, getattr(node, "name", "")
         self._nodes, nested = _own_nodes(node)
         self._bound: defaultdict[str, list[int]] = defaultdict(list)  # lines that bind a name
         for one in self._nodes:
@@ -66,8 +66,34 @@ class _Scope:
             return False
         if lines := self._bound.get(number.id):
             line, end = self._zeros.get(number.id, (0, 0))
-            return line == max(lines) and line < number.lineno <= end
+            is_set = line == max(lines) and line < number.lineno <= end
+            return is_set or (len(lines) == 1 and self._is_returned_zero(number.id))
         return self._outer is not None and self._outer._is_always_zero(number.id)
+
+    def _is_returned_zero(self, name: str) -> bool:
+        """Whether a variable gets, among other values, one that a function of the module returns, and that is 0."""
+        for node in self._nodes:
+            if isinstance(node, ast.Assign) and isinstance(call := node.value, ast.Call):
+                names = [getattr(one, "id", "") for one in getattr(node.targets[0], "elts", ())]
+                if name in names and isinstance(call.func, ast.Name):
+                    called = [one for one in self._module()._inner if one._name == call.func.id]
+                    return len(called) == 1 and called[0]._returns_zero(names.index(name), len(names))
+        return False
+
+    def _returns_zero(self, place: int, number: int) -> bool:
+        """Whether a value of every return of this function is 0: that at a place of so many."""
+        values = [node.value for node in self._nodes if isinstance(node, ast.Return)]
+        return bool(values) and all(
+            isinstance(one, ast.Tuple)
+            and len(one.elts) == number
+            and (
+                _is_zero(one.elts[place]) or (isinstance(one.elts[place], ast.Name) and self.has_zero(one.elts[place]))
+            )
+            for one in values
+        )
+
+    def _module(self) -> _Scope:
+        return self if self._outer is None else self._outer._module()
 
     def _is_always_zero(self, name: str) -> bool:
         """Whether a global variable is 0 in every function of the module."""

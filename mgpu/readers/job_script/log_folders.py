@@ -151,7 +151,8 @@ def _setup_scripts(root: Path, path: Path) -> Iterator[tuple[str, str]]:
 
 def _makes_for(job: str, script: str, folder: str) -> bool:
     """Whether a script makes a folder for a job: not if it submits only others, and makes the folder for them."""
-    if job in script or not (submits := _SBATCH.findall(_COMMENT.sub("", script.replace("\\\n", " ")))):
+    named = re.search(rf"(?<![\w.-]){re.escape(job)}(?!\w)", script)
+    if named or not (submits := _SBATCH.findall(_COMMENT.sub("", script.replace("\\\n", " ")))):
         return _makes(script, folder)
     perhaps_this = any(_VARIABLE.search(line) or not line.strip() for line in submits)
     return perhaps_this and _makes(script, folder, itself=True)
