@@ -44,6 +44,7 @@ __all__ = [
 
 LARGEST_BYTES = 1 << 20  # an accelerate config has a few dozen lines; a megabyte is a different file
 SUFFIXES = (".yaml", ".yml", ".json")
+_MOST_FOLDERS = 4  # above a config, from which a launch may be started
 _MOST_NAMES = 10_000  # of a folder, searched for similar names
 WRITTEN_BY = "# Written by mgpu"
 _MODEL = (
@@ -155,7 +156,7 @@ def parse_config(raw: bytes, name: str, base: Path | None = None) -> Config:
         accumulate=int(batch.group(2) or 1) if batch else None,
         dataset_size=int(dataset.group(1).replace(",", "") or 0) or None if dataset else None,
         scalars=scalars,
-        deepspeed_file=_deepspeed_file(values, name, base or Path()),
+        deepspeed_file=_deepspeed_file(values, name, base),
         model=_model(text),
         launch_flags=flags,
         engine=_engine(text),
@@ -220,14 +221,17 @@ def launch_flags(text: str) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def _deepspeed_file(values: Mapping[str, Any], config: str, base: Path) -> DeepSpeedFile | None:
-    """Return the DeepSpeed file that a config names, relative to where the launch is started, as in accelerate."""
+def _deepspeed_file(values: Mapping[str, Any], config: str, base: Path | None) -> DeepSpeedFile | None:
+    """Return the DeepSpeed file that a config names, relative to where the launch is started, as in accelerate.
+
+    `base`: that folder; None: not known, probably the current one.
+    """
     section = values.get("deepspeed_config")
     name = section.get("deepspeed_config_file") if isinstance(section, dict) else None
     if not isinstance(name, str) or name in ("", "none"):
         return None
     try:
-        found = json_of(file_reading.read(base / name, most=LARGEST_BYTES))
+        found = json_of(file_reading.read((base or Path()) / name, most=LARGEST_BYTES))
     except FileNotFoundError:
         return _missing_file(name, config, base)
     except OSError as error:
@@ -240,13 +244,15 @@ def _deepspeed_file(values: Mapping[str, Any], config: str, base: Path) -> DeepS
     return DeepSpeedFile(name, True, found)
 
 
-def _missing_file(name: str, config: str, base: Path) -> DeepSpeedFile:
+def _missing_file(name: str, config: str, base: Path | None) -> DeepSpeedFile:
     """Return a DeepSpeed file that does not exist here, with one of the same name and last folders, if there is one."""
     parts = Path(name).parts
-    places = [base.joinpath(*parts[start:]) for start in range(1, len(parts))]
+    places = [(base or Path()).joinpath(*parts[start:]) for start in range(1, len(parts))]
     found = (str(one) for one in (*places, Path(config).parent / parts[-1]) if os.path.isfile(one))
     elsewhere = os.path.isabs(name) and not os.path.isdir(os.path.join(*parts[: min(3, len(parts) - 1)]))
-    return DeepSpeedFile(name, exists=False, elsewhere=elsewhere, similar=next(found, None))
+    above = Path(config).parents[:_MOST_FOLDERS] if base is None and not os.path.isabs(name) else ()
+    start = next((str(folder) for folder in above if os.path.isfile(folder / name)), None)
+    return DeepSpeedFile(name, exists=False, elsewhere=elsewhere, similar=next(found, None), start=start)
 
 
 DEFAULT_CONFIG = "accelerate.yaml"
