@@ -220,10 +220,11 @@ def test_a_deepspeed_file_may_be_there_from_another_folder(on: Run, tmp_path: Pa
     (tmp_path / "a/conf/a.yaml").write_text(f"{text}deepspeed_config:\n  deepspeed_config_file: conf/ds.json\n")
     for there, found in ((False, "config_deepspeed_file_missing"), (True, "config_deepspeed_file_of_other_folder")):
         if there:
-            (tmp_path / "a/conf/ds.json").write_text('{"zero_optimization": {"stage": 2}}\n')
+            (tmp_path / "a/conf/ds.json").write_text('{"zero_optimization": {"stage": 2}, "amp": {}}\n')
         done = on("rtx4090_x2", [], "configure", "--validate", "a/conf/a.yaml", "--json", "--no-loader")
         shown = [one["id"] for one in json.loads(done.stdout)["checks"] if one["status"] in ("warn", "info")]
         assert [name for name in shown if name.startswith("config_deepspeed_file")] == [found]
+        assert ("config_deepspeed_key_removed" in shown) is there  # it was read
 
 
 def test_a_file_that_leaves_values_to_the_command_line_is_complete_with_options(on: Run, tmp_path: Path) -> None:

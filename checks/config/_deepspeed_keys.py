@@ -182,9 +182,9 @@ def keys_outside_params(values: Mapping[str, Any]) -> list[Finding]:
         section = values.get(name)
         outside: Sequence[str] = [key for key in section if key in known] if isinstance(section, Mapping) else []
         if outside:
-            are = "is" if len(outside) == 1 else "are"
+            are, them = ("is", "it") if len(outside) == 1 else ("are", "them")
             title = f"{listed(f'{name}.{key}' for key in outside)} {are} not in {name}.params"
-            found.append(Finding(f"{name}.{outside[0]}", title))
+            found.append(Finding(f"{name}.{outside[0]}", title, f"Move {them} into {name}.params."))
     return found
 
 

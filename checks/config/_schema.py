@@ -349,7 +349,7 @@ def deepspeed_settings(config: Config) -> Mapping[str, Any]:
 def readable_deepspeed_file(config: Config) -> DeepSpeedFile | None:
     """Return the DeepSpeed file that the config names, if it applies and could be parsed."""
     found = config.deepspeed_file if "deepspeed_config_file" in deepspeed_settings(config) else None
-    return found if found is not None and found.exists and found.fault is None else None
+    return found if found is not None and (found.exists or found.start) and found.fault is None else None
 
 
 def skip_without_fsdp(config: Config) -> Skip | None:

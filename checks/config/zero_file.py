@@ -140,8 +140,8 @@ def _instead(file: DeepSpeedFile) -> str:
 def config_deepspeed_file_of_other_folder(config: Config) -> Answer:
     """The DeepSpeed file that the config names exists if the launch is started in another folder.
 
-    Why: The path is relative to the folder where the launch is started, and not to the config. mgpu did not examine the
-    file. Started here, every worker stops.
+    Why: The path is relative to the folder where the launch is started, and not to the config. Started here, every
+    worker stops.
 
     Fix: Start the launch in that folder.
     """
@@ -197,11 +197,11 @@ def config_deepspeed_file_invalid(config: Config) -> Answer:
         what, fix = "names no file", "Name the DeepSpeed JSON file, or delete the key."
     elif file.fault:
         what, fix = f"{file.path} cannot be read: {file.fault}", "Correct the file."
-    elif file.exists and "zero_optimization" not in file.values:
+    elif (file.exists or file.start) and "zero_optimization" not in file.values:
         what = f"{file.path} has no zero_optimization"
         fix = 'Add "zero_optimization": {"stage": 2}, or the stage you want.'
     else:
-        return Ok(f"{file.path} can be read") if file.exists else Skip("the file does not exist")
+        return Ok(f"{file.path} can be read") if file.exists or file.start else Skip("the file does not exist")
     return Problem(
         f"{_FILE}: {yaml_text(values[_FILE])} {what}" if file is None else what,
         fix=Fix(fix),

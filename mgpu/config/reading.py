@@ -230,29 +230,37 @@ def _deepspeed_file(values: Mapping[str, Any], config: str, base: Path | None) -
     name = section.get("deepspeed_config_file") if isinstance(section, dict) else None
     if not isinstance(name, str) or name in ("", "none"):
         return None
+    start = _start(name, config) if base is None else None
+    there = start is None
     try:
-        found = json_of(file_reading.read((base or Path()) / name, most=LARGEST_BYTES))
+        found = json_of(file_reading.read((base or Path(start or "")) / name, most=LARGEST_BYTES))
     except FileNotFoundError:
-        return _missing_file(name, config, base)
+        return _missing_file(name, config, base or Path())
     except OSError as error:
-        return DeepSpeedFile(name, True, fault=error.strerror or reason(error))
+        return DeepSpeedFile(name, there, fault=error.strerror or reason(error), start=start)
     except Malformed as error:
         where = f" (line {error.line}, column {error.column})" if error.line else ""
-        return DeepSpeedFile(name, True, fault=f"{error}{where}")
+        return DeepSpeedFile(name, there, fault=f"{error}{where}", start=start)
     if not isinstance(found, dict):
-        return DeepSpeedFile(name, True, fault="not a JSON object")
-    return DeepSpeedFile(name, True, found)
+        return DeepSpeedFile(name, there, fault="not a JSON object", start=start)
+    return DeepSpeedFile(name, there, found, start=start)
 
 
-def _missing_file(name: str, config: str, base: Path | None) -> DeepSpeedFile:
+def _start(name: str, config: str) -> str | None:
+    """Return the folder above the config from which a DeepSpeed file exists, if it does not from the current one."""
+    if os.path.isabs(name) or os.path.lexists(name):
+        return None
+    folders = Path(config).parents[:_MOST_FOLDERS]
+    return next((str(folder) for folder in folders if os.path.isfile(folder / name)), None)
+
+
+def _missing_file(name: str, config: str, base: Path) -> DeepSpeedFile:
     """Return a DeepSpeed file that does not exist here, with one of the same name and last folders, if there is one."""
     parts = Path(name).parts
-    places = [(base or Path()).joinpath(*parts[start:]) for start in range(1, len(parts))]
+    places = [base.joinpath(*parts[start:]) for start in range(1, len(parts))]
     found = (str(one) for one in (*places, Path(config).parent / parts[-1]) if os.path.isfile(one))
     elsewhere = os.path.isabs(name) and not os.path.isdir(os.path.join(*parts[: min(3, len(parts) - 1)]))
-    above = Path(config).parents[:_MOST_FOLDERS] if base is None and not os.path.isabs(name) else ()
-    start = next((str(folder) for folder in above if os.path.isfile(folder / name)), None)
-    return DeepSpeedFile(name, exists=False, elsewhere=elsewhere, similar=next(found, None), start=start)
+    return DeepSpeedFile(name, exists=False, elsewhere=elsewhere, similar=next(found, None))
 
 
 DEFAULT_CONFIG = "accelerate.yaml"

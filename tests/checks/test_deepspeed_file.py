@@ -118,7 +118,7 @@ CASES = (
     skips("deepspeed_key_removed", "could not be read", deepspeed_json=BROKEN),
     # deepspeed_key_outside_params
     warns("deepspeed_key_outside_params", "optimizer.eps and optimizer.weight_decay are not in optimizer.params",
-        "Move it", at=(2, 52), deepspeed_json=ds(
+        "Move them into optimizer.params.", at=(2, 52), deepspeed_json=ds(
             '"optimizer": {"type": "Adam", "params": {"lr": 1}, "eps": 1e-8, "weight_decay": 0.01}')),
     warns("deepspeed_key_outside_params", "scheduler.warmup_num_steps is not in scheduler.params", "Move it",
         deepspeed_json=ds('"scheduler": {"type": "WarmupLR", "warmup_num_steps": 100}')),
