@@ -8,11 +8,23 @@ from mgpu.check import DOCUMENTED, Answer, Evidence, Fix, Ok, Place, Problem, Se
 from mgpu.snapshot import DeepSpeedJson, Mark
 from mgpu.text import listed
 
-from .config._deepspeed_values import autos, batch_sizes, is_parallel, misspelled, precisions, unfilled
+from .config._deepspeed_keys import (
+    Finding,
+    idle_offload,
+    ignored_keys,
+    keys_outside_params,
+    refused,
+    removed_keys,
+    unknown_zero_keys,
+)
+from .config._deepspeed_values import autos, batch_sizes, is_parallel, precisions, unfilled
+from .config._learning_rate import lost_learning_rate
 
 _CONFIG = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/config.py"
 _USAGE = "https://huggingface.co/docs/accelerate/usage_guides/deepspeed"
 _JSON = "https://www.deepspeed.ai/docs/config-json/"
+_SCHEDULES = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/lr_schedules.py"
+_ZERO = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/zero/config.py"
 _UNREAD = "the DeepSpeed file could not be read"
 
 
@@ -26,10 +38,17 @@ def _problem(
     evidence: Evidence | None = None,
 ) -> Problem:
     """A problem at a position or key of the file; without both, in its first line."""
-    mark = at or file.marks.get(key) or Mark(1, 1)
+    mark = at or _mark(file, key)
     known = {name: value for name, value in (evidence or {}).items() if value is not None}
     place = Place(file.path, mark.line, mark.column, key or None)
     return Problem(title, fix=Fix(fix) if fix else DOCUMENTED, evidence=known, place=place)
+
+
+def _mark(file: DeepSpeedJson, key: str) -> Mark:
+    """The position of a dotted key, or of the section that it is missing in."""
+    while key and key not in file.marks:
+        key = key.rpartition(".")[0]
+    return file.marks.get(key, Mark(1, 1))
 
 
 def _each(files: tuple[DeepSpeedJson, ...], judge: Callable[[DeepSpeedJson], Problem | None], good: str) -> Answer:
@@ -38,6 +57,15 @@ def _each(files: tuple[DeepSpeedJson, ...], judge: Callable[[DeepSpeedJson], Pro
     if not readable:
         return Skip(_UNREAD)
     found = tuple(problem for file in readable if (problem := judge(file)) is not None)
+    return found or Ok(good)
+
+
+def _findings(files: tuple[DeepSpeedJson, ...], judge: Callable[[DeepSpeedJson], list[Finding]], good: str) -> Answer:
+    """The findings in the files that could be read, each at its key."""
+    readable = [file for file in files if file.fault is None]
+    if not readable:
+        return Skip(_UNREAD)
+    found = tuple(_problem(file, one.title, one.fix, key=one.key) for file in readable for one in judge(file))
     return found or Ok(good)
 
 
@@ -151,18 +179,102 @@ def deepspeed_auto_unfilled(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer
     return _each(deepspeed_json, judge, "all auto values are filled in")
 
 
-@check(Severity.WARNING, source=_CONFIG)
-def deepspeed_key_misspelled(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
-    """A DeepSpeed file has a key that is probably another one, misspelled.
+@check(Severity.ERROR, source=_ZERO)
+def deepspeed_zero_key_unknown(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
+    """A DeepSpeed file has a key in zero_optimization that DeepSpeed does not know.
 
-    Why: DeepSpeed ignores a key of the file that it does not know, so the setting has no effect. In zero_optimization
-    it stops: "Extra inputs are not permitted".
+    Why: DeepSpeed stops at it, and every worker with it.
+    More: "Extra inputs are not permitted". Elsewhere in the file, most unknown keys are ignored.
 
-    Fix: Correct the name.
+    Fix: Correct the name, or delete the key.
     """
 
-    def judge(file: DeepSpeedJson) -> Problem | None:
-        found = misspelled(file.values)
-        return _problem(file, found[1], key=found[0]) if found else None
+    def judge(file: DeepSpeedJson) -> list[Finding]:
+        return unknown_zero_keys(file.values, file.loader)
 
-    return _each(deepspeed_json, judge, "no key is similar to another one")
+    return _findings(deepspeed_json, judge, "all keys in zero_optimization are known")
+
+
+@check(Severity.ERROR, source=_CONFIG)
+def deepspeed_file_refused(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
+    """The installed DeepSpeed rejects a DeepSpeed file.
+
+    Why: Every worker creates the same DeepSpeedConfig before it builds the model, and stops with this error.
+    More: mgpu created it in a child process, for one rank and without the "auto" values. Newer releases reject more
+    than older ones: all unknown keys in fp16 and bf16 (0.17.1), and the sections of removed features (0.19.7, 0.19.8).
+
+    Fix: Delete the key, or correct its value.
+    """
+    if not any(file.loader for file in deepspeed_json):
+        return Skip("DeepSpeed did not load the file")
+
+    def judge(file: DeepSpeedJson) -> list[Finding]:
+        return refused(file.values, file.loader) if file.loader else []
+
+    versions = listed(dict.fromkeys(file.loader.deepspeed for file in deepspeed_json if file.loader))
+    return _findings(deepspeed_json, judge, f"DeepSpeed {versions} accepts it")
+
+
+@check(Severity.WARNING, source=_CONFIG)
+def deepspeed_key_removed(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
+    """A DeepSpeed file has a key or value at which newer releases of DeepSpeed stop.
+
+    Why: With such a DeepSpeed, every worker stops before it builds the model. Older ones accept the file.
+    More: mgpu reports it only if it did not load the file with the DeepSpeed of the run.
+
+    Fix: Delete it, or train with an older DeepSpeed.
+    """
+
+    def judge(file: DeepSpeedJson) -> list[Finding]:
+        return removed_keys(file.values) if file.loader is None else []
+
+    return _findings(deepspeed_json, judge, "no key that DeepSpeed has removed, or the installed one accepts it")
+
+
+@check(Severity.WARNING, source=_CONFIG)
+def deepspeed_key_misspelled(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
+    """A DeepSpeed file has a key that is probably another one: misspelled, or accelerate's.
+
+    Why: DeepSpeed ignores a key at the top level of the file that it does not know, so the setting has no effect.
+
+    Fix: Correct the name, or delete the key.
+    """
+    return _findings(deepspeed_json, lambda file: ignored_keys(file.values), "no key is similar to another one")
+
+
+@check(Severity.WARNING, source=_JSON)
+def deepspeed_key_outside_params(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
+    """A DeepSpeed file has a parameter of its optimizer or scheduler beside params, not in it.
+
+    Why: DeepSpeed passes only params to the optimizer or scheduler, which then uses its default.
+
+    Fix: Move it into params.
+    """
+    return _findings(deepspeed_json, lambda file: keys_outside_params(file.values), "all parameters are in params")
+
+
+@check(Severity.WARNING, source=_SCHEDULES, because_of=("deepspeed_key_outside_params",))
+def deepspeed_learning_rate_lost(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
+    """A DeepSpeed file creates an optimizer or scheduler without its learning rate, and DeepSpeed uses a default.
+
+    Why: --learning_rate has no effect: accelerate and Trainer fill in only entries that are there as "auto".
+
+    Fix: Write "lr": "auto" in optimizer.params, and "warmup_max_lr": "auto" in scheduler.params.
+    More: Without "auto", write the number.
+    """
+
+    def judge(file: DeepSpeedJson) -> list[Finding]:
+        return lost_learning_rate(file.values)
+
+    return _findings(deepspeed_json, judge, "the learning rate is set, or the run sets it")
+
+
+@check(Severity.WARNING, source=_JSON)
+def deepspeed_offload_without_zero3(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
+    """A DeepSpeed file offloads parameters, but its ZeRO stage is not 3.
+
+    Why: Only stage 3 divides the parameters. With a lower stage they stay on every GPU, and no memory is saved.
+
+    Fix: Write "stage": 3, or delete the section.
+    """
+    return _findings(deepspeed_json, lambda file: idle_offload(file.values), "its stage can offload what it offloads")

@@ -84,6 +84,7 @@ Tag = Literal[
 
 
 LONGEST_TITLE = 200
+_LONGEST_WORD = 25  # a longer one is cut, others are not
 _END_OF_TITLE = 70  # characters of a longer one that stay: a message often ends with the values of the run
 
 
@@ -186,7 +187,9 @@ class Problem:
         if len(title) > LONGEST_TITLE:
             title = masked(title)  # first: half a secret is not recognized
             last = title[-_END_OF_TITLE:].partition(" ")[2] or title[-_END_OF_TITLE:]
-            title = f"{title[: LONGEST_TITLE - _END_OF_TITLE - 5].rstrip()} ... {last}"
+            first = title[: LONGEST_TITLE - _END_OF_TITLE - 5]
+            whole = first.rpartition(" ")[0]
+            title = f"{(whole if len(first) - len(whole) < _LONGEST_WORD else first).rstrip()} ... {last}"
         object.__setattr__(self, "title", title)
 
     @property

@@ -34,7 +34,7 @@ for _package in ("accelerate", "deepspeed"):  # imported when a test runs: torch
         pytest.skip(f"{_package} is not installed", allow_module_level=True)
 
 schema: Any = importlib.import_module("mgpu.checks.config._schema")
-deepspeed_values: Any = importlib.import_module("mgpu.checks.config._deepspeed_values")
+deepspeed_keys: Any = importlib.import_module("mgpu.checks.config._deepspeed_keys")
 
 # Keys that accelerate reads from a file and has no option for.
 FILE_ONLY = {"fsdp_ignored_modules", "fp8_use_mxfp8_block_scaling", "bind-to"}
@@ -325,8 +325,31 @@ def test_the_schema_for_editors_has_every_key_of_accelerate() -> None:
     assert {name for name in options if name.startswith(prefixes)} <= nested
 
 
-def test_no_key_of_deepspeed_is_called_misspelled() -> None:
-    fields = importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig.model_fields
-    names = {*fields, *(field.alias for field in fields.values() if field.alias)}
-    assert "stage3_gather_16bit_weights_on_model_save" in names
-    assert [name for name in names if deepspeed_values.misspelled({"zero_optimization": {name: 1}})] == []
+def test_every_field_of_zero_optimization_is_known() -> None:
+    zero = importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig
+    offload = importlib.import_module("deepspeed.runtime.zero.offload_config")
+    sections = {
+        "offload_param": names_of(offload.DeepSpeedZeroOffloadParamConfig),
+        "offload_optimizer": names_of(offload.DeepSpeedZeroOffloadOptimizerConfig),
+    }
+    assert "stage3_gather_16bit_weights_on_model_save" in names_of(zero) and "nvme_path" in sections["offload_param"]
+    values = dict.fromkeys(names_of(zero), 1) | {name: dict.fromkeys(keys, 1) for name, keys in sections.items()}
+    assert deepspeed_keys.unknown_zero_keys({"zero_optimization": values}, None) == []
+
+
+def test_every_field_of_the_precisions_is_known() -> None:
+    precisions = importlib.import_module("deepspeed.runtime.precision_config")
+    fp16, bf16 = names_of(precisions.DeepSpeedFP16Config), names_of(precisions.DeepSpeedBF16Config)
+    assert deepspeed_keys.removed_keys({"fp16": dict.fromkeys(fp16, 1), "bf16": dict.fromkeys(bf16, 1)}) == []
+
+
+def test_every_removed_key_of_deepspeed_is_known() -> None:
+    config = importlib.import_module("deepspeed.runtime.config")
+    removed = {*getattr(config, "_REMOVED_TOP_LEVEL_CONFIG_KEYS", ())}
+    of_zero = getattr(config, "_REMOVED_ZERO_CONFIG_KEYS", ())
+    assert {*removed, *(f"zero_optimization.{name}" for name in of_zero)} <= set(deepspeed_keys._REMOVED)
+
+
+def names_of(model: Any) -> set[str]:
+    """The names of a configuration's fields, with their aliases."""
+    return {*model.model_fields, *(field.alias for field in model.model_fields.values() if field.alias)}

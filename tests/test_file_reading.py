@@ -65,6 +65,7 @@ ALLOWED = {
     "cli.completion.script": "mgpu's own, of its package",
     "one_file.build._files": "the installed packages and mgpu's own sources, copied",
     "one_file.build.archive": "mgpu's own",
+    "config.deepspeed_loader.probe": "a file that mgpu has just written: what it read of a DeepSpeed file",
     "config.loader._open_options": "in the training run's Python: what mgpu and accelerate have just read",
     "launch.exchange_watch._look_for_torch": "/proc",
     "recorder.inject._mgpu_recorder.peak_bytes": "in a rank, which imports nothing else of mgpu: /proc",

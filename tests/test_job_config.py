@@ -44,7 +44,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_validate_finds_is_found_in_the_job_that_uses_the_file(tmp_path: Path) -> None:
     bad = TWO.replace("bf16", "no").replace("fsdp_auto_wrap_policy", "fsdp_auto_wrap_polcy")
     found = found_in_job(tmp_path, ADDRESS, bad)
-    assert found["config_precision_invalid"] == "fail" and found["config_section_key_unknown"] == "warn"
+    assert found["config_options_missing"] == "warn" and found["config_section_key_unknown"] == "warn"
+    assert "config_options_missing" not in found_in_job(tmp_path, f"{ADDRESS} --mixed_precision bf16", bad)
 
 
 @pytest.mark.parametrize(

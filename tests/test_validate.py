@@ -31,17 +31,17 @@ mixed_precision: bf16
 num_machines: 1
 num_processes: 2
 """
-# What --fix can mend: an unquoted no.
+# What --fix can mend: a name that accelerate does not have.
 MENDABLE = """\
 # from the cluster's wiki
 
 compute_environment: LOCAL_MACHINE
 distributed_type: MULTI_GPU   # all on one node
-mixed_precision: no           # fp32 for now
+mixed_precision: fp32         # for now
 num_machines: 1
 num_processes: 2
 """
-MENDED = MENDABLE.replace("no           #", "'no'         #")
+MENDED = MENDABLE.replace("fp32         #", "'no'         #")
 
 
 def instead(old: str, new: str) -> str:
@@ -145,7 +145,7 @@ def test_a_t4_has_no_bf16_and_no_fp8(on: Run, tmp_path: Path) -> None:
 
 def test_valid_needs_accelerates_own_yes(on: Run, tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text(GOOD)
-    (tmp_path / "refused.yaml").write_text(instead("bf16", "no"))
+    (tmp_path / "refused.yaml").write_text(instead("bf16", "fp32"))
     result = on("rtx4090_x2", [], "configure", "--validate", "good.yaml", "--validate", "refused.yaml", "--json")
     good, refused = json.loads(result.stdout)["files"]
     assert (good["verdict"], good["exit_code"]) == ("valid", 0), good["checks"]
@@ -197,6 +197,34 @@ def test_what_accelerate_says_is_told_once_under_what_it_names(on: Run, tmp_path
 
 
 SEVERAL = "num_machines: 2\ncompute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 4\n"
+
+
+def test_a_precision_that_the_command_line_replaces_is_complete_with_options(on: Run, tmp_path: Path) -> None:
+    """accelerate stops at an unquoted no, and at any mixed_precision next to a DeepSpeed file; not with the option."""
+    (tmp_path / "no.yaml").write_text(instead("bf16", "no"))
+    file = instead("MULTI_GPU", "DEEPSPEED").replace("num_processes: 2\n", "")
+    (tmp_path / "ds.yaml").write_text(f"{file}deepspeed_config:\n  deepspeed_config_file: ds.json\n")
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 1}\n')
+    done = on("rtx4090_x2", [], "configure", "--validate", "no.yaml", "ds.yaml", "--json")
+    no, beside_file = json.loads(done.stdout)["files"]
+    assert no["verdict"] == "valid_with_options" and no["loader"]["options"] == ["mixed_precision"]
+    assert beside_file["loader"]["accepted"]
+    assert beside_file["loader"]["options"] == ["num_processes", "mixed_precision"]
+    (missing,) = (one for one in beside_file["checks"] if one["id"] == "config_options_missing")
+    assert missing["title"] == "complete only with --num_processes and --mixed_precision"
+
+
+def test_a_deepspeed_file_may_be_there_from_another_folder(on: Run, tmp_path: Path) -> None:
+    (tmp_path / "a/conf").mkdir(parents=True)
+    text = instead("MULTI_GPU", "DEEPSPEED").replace("mixed_precision: bf16\n", "")
+    (tmp_path / "a/conf/a.yaml").write_text(f"{text}deepspeed_config:\n  deepspeed_config_file: conf/ds.json\n")
+    for there, found in ((False, "config_deepspeed_file_missing"), (True, "config_deepspeed_file_of_other_folder")):
+        if there:
+            (tmp_path / "a/conf/ds.json").write_text('{"zero_optimization": {"stage": 2}, "amp": {}}\n')
+        done = on("rtx4090_x2", [], "configure", "--validate", "a/conf/a.yaml", "--json", "--no-loader")
+        shown = [one["id"] for one in json.loads(done.stdout)["checks"] if one["status"] in ("warn", "info")]
+        assert [name for name in shown if name.startswith("config_deepspeed_file")] == [found]
+        assert ("config_deepspeed_key_removed" in shown) is there  # it was read
 
 
 def test_a_file_that_leaves_values_to_the_command_line_is_complete_with_options(on: Run, tmp_path: Path) -> None:
@@ -363,8 +391,8 @@ def test_fix_mends_shows_the_diff_and_keeps_a_backup(on: Run, tmp_path: Path) ->
     assert (tmp_path / "mine.yaml.bak").read_text() == MENDABLE
     lines = result.stdout.splitlines()
     assert lines[0] == "Fixed mine.yaml (backup: mine.yaml.bak)."
-    assert "-mixed_precision: no           # fp32 for now" in lines
-    assert "+mixed_precision: 'no'         # fp32 for now" in lines
+    assert "-mixed_precision: fp32         # for now" in lines
+    assert "+mixed_precision: 'no'         # for now" in lines
     assert result.stdout.split("VALID")[1].startswith("  mine.yaml: 0 errors, 0 warnings; accelerate ")
     result = fixed(on, "mine.yaml")
     assert result.stdout.startswith("mine.yaml: nothing to fix automatically.")

@@ -8,8 +8,6 @@ from typing import Any
 from mgpu.check import Evidence
 from mgpu.text import counted
 
-from ._spelling import intended_name
-
 # Keys that are not allowed next to deepspeed_config_file (DeepSpeedPlugin._deepspeed_config_checks), and the same
 # setting in the file.
 IN_FILE = {
@@ -32,42 +30,7 @@ _FILLED = frozenset({
     "amp.enabled", "amp.opt_level", "checkpoint.use_node_local_storage", "zero_optimization.reduce_bucket_size",
     "zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.stage3_param_persistence_threshold",
 })
-# DeepSpeed 0.19's own keys (runtime/config.py, and the config classes that it reads), and those of zero_optimization
-# (runtime/zero/config.py), with those of older releases.
-_TOP = frozenset({
-    "activation_checkpointing", "aio", "amp", "autotuning", "bf16", "bfloat16", "checkpoint", "comms_logger",
-    "communication_data_type", "compile", "compression_training", "csv_monitor", "curriculum_learning",
-    "data_efficiency", "data_types", "dataloader_drop_last", "disable_allgather", "disable_python_gc", "dump_state",
-    "eigenvalue", "elasticity", "expert_parallel", "flops_profiler", "fp16", "gradient_accumulation_steps",
-    "gradient_allreduce_op", "gradient_clipping", "gradient_predivide_factor", "hybrid_engine", "memory_breakdown",
-    "optimizer", "pipeline", "prescale_gradients", "progressive_layer_drop", "scheduler", "sparse_attention",
-    "sparse_gradients", "steps_per_print", "tensor_parallel", "tensorboard", "timers", "torch_autocast",
-    "train_batch_size", "train_micro_batch_size_per_gpu", "wall_clock_breakdown", "wandb", "weight_quantization",
-    "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "zero_optimization",
-})
-_ZERO = frozenset({
-    "allgather_bucket_size", "allgather_partitions", "contiguous_gradients", "cpu_offload", "elastic_checkpoint",
-    "ignore_unused_parameters", "load_from_fp32_weights", "offload_optimizer", "offload_param", "overlap_comm",
-    "reduce_bucket_size", "reduce_scatter", "round_robin_gradients", "stage", "sub_group_size",
-    "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save",
-    "stage3_max_live_parameters", "stage3_max_reuse_distance", "stage3_param_persistence_threshold",
-    "stage3_prefetch_bucket_size", "zero_hpz_partition_size", "zero_quantized_gradients", "zero_quantized_weights",
-})
 # fmt: on
-
-
-def misspelled(values: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the first dotted key that is probably another one, and what is wrong with it; None if there is none."""
-    zero = values.get("zero_optimization")
-    for prefix, keys, known, effect in (
-        ("zero_optimization.", zero if isinstance(zero, Mapping) else {}, _ZERO, "which stops every worker"),
-        ("", values, _TOP, "which DeepSpeed ignores"),
-    ):
-        for key in keys:
-            meant = None if key in known else intended_name(str(key), known)
-            if meant:
-                return f"{prefix}{key}", f"unknown key {prefix}{key}, {effect}: probably {meant} is meant"
-    return None
 
 
 def setting(values: Mapping[str, Any], dotted: str) -> Any:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from mgpu.check import Skip
-from mgpu.snapshot import Config
+from mgpu.snapshot import Config, DeepSpeedFile
 
 from ._config_file import ACCELERATORS, is_in_file, is_readable
 from ._spelling import intended_name
 from ._value_kinds import Key, Section, integer
 
+NO_FILE = "the config names no DeepSpeed file"
 NOT_FSDP = "the config has no fsdp_config that applies"
 
 
@@ -343,6 +344,12 @@ def fsdp_settings(config: Config) -> Mapping[str, Any]:
 def deepspeed_settings(config: Config) -> Mapping[str, Any]:
     """Return the values of deepspeed_config; empty if it does not apply."""
     return settings(config, DEEPSPEED) if is_readable(config) else {}
+
+
+def readable_deepspeed_file(config: Config) -> DeepSpeedFile | None:
+    """Return the DeepSpeed file that the config names, if it applies and could be parsed."""
+    found = config.deepspeed_file if "deepspeed_config_file" in deepspeed_settings(config) else None
+    return found if found is not None and (found.exists or found.start) and found.fault is None else None
 
 
 def skip_without_fsdp(config: Config) -> Skip | None:

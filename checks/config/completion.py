@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.memory import PRECISIONS
 from mgpu.snapshot import Config
 from mgpu.text import listed
 
@@ -20,6 +21,7 @@ from ._config_file import (
     uses_main_process_ip,
 )
 from ._schema import LAUNCHERS, deepspeed_settings
+from .zero_file import precision_beside_file
 
 
 class _Missing(NamedTuple):
@@ -63,15 +65,24 @@ def config_options_missing(config: Config) -> Answer:
     ranked = config.values.get("machine_rank", 0) != 0
     if config.num_machines > 1 and not (config.engine or ranked or "machine_rank" in config.given):
         missing.append(_Missing("machine_rank", "RANK_OF_NODE", ""))  # 0 is right on the first node only
-    quoting = _quoting_fix(config) if missing[0].option == "num_processes" else None
     options = [f"--{one.option}" for one in missing]
+    first = missing[0].option
     return Problem(
         f"complete only with {listed(options)}",
         " ".join(one.without for one in missing if one.without),
-        quoting or Fix(commands=(_command(missing),)),
+        _fixes(config, missing),
         {"options": " ".join(options)},
-        place=place_of(config, "num_processes" if missing[0].option == "num_processes" else "num_machines"),
+        place=place_of(config, first if first in ("num_processes", "mixed_precision") else "num_machines"),
     )
+
+
+def _fixes(config: Config, missing: list[_Missing]) -> tuple[Fix, ...]:
+    """Return the command with the options, or the change of the file that makes one unnecessary."""
+    names = [one.option for one in missing]
+    quoting = _quoting_fix(config) if "num_processes" in names else None
+    of_precision = _precision_fix(config) if "mixed_precision" in names else None
+    text = "Pass it on the command line." if names == ["mixed_precision"] else ""
+    return (quoting or Fix(text, (_command(missing),)), *((of_precision,) if of_precision else ()))
 
 
 def _command(missing: list[_Missing]) -> str:
@@ -84,6 +95,28 @@ def _quoting_fix(config: Config) -> Fix | None:
     if config.values.get("distributed_type") is not False:
         return None
     return Fix("Write distributed_type: 'NO' with quotes.", edits=(Edit("set", "distributed_type", "NO"),))
+
+
+def _precision_fix(config: Config) -> Fix | None:
+    """Return the change of mixed_precision with which the file needs no --mixed_precision."""
+    if fix := precision_beside_file(config):
+        return fix
+    return Fix("Or write mixed_precision: 'no' with quotes.", edits=(Edit("set", "mixed_precision", "no"),))
+
+
+def _precision_of_command_line(config: Config) -> _Missing | None:
+    """Return --mixed_precision if accelerate stops at the value in the file, but not if the command line has one."""
+    value = config.values.get("mixed_precision")
+    if value is False:
+        without = "YAML reads an unquoted no as false: without --mixed_precision, accelerate stops with AttributeError."
+        return _Missing("mixed_precision", "no", without)
+    if precision_beside_file(config) and isinstance(value, str) and value.lower() in PRECISIONS:
+        without = (
+            "mixed_precision is not allowed next to deepspeed_config_file: without --mixed_precision, which replaces"
+            " it, every worker stops with ValueError."
+        )
+        return _Missing("mixed_precision", value.lower(), without)
+    return None
 
 
 def _missing_values(config: Config) -> Iterator[_Missing]:
@@ -107,6 +140,8 @@ def _of_every_run(config: Config) -> Iterator[_Missing]:
         yield _Missing("main_process_port", "29500", "Without a number in main_process_port, accelerate stops.")
     if "num_machines" in config.values and is_left_open(config, "num_machines"):
         yield _Missing("num_machines", "NODES", "Without a number in num_machines, accelerate stops with TypeError.")
+    if precision := _precision_of_command_line(config):
+        yield precision
 
 
 def _of_several_nodes(config: Config) -> Iterator[_Missing]:

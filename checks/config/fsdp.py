@@ -200,7 +200,7 @@ def config_one_rank_splits_nothing(config: Config) -> Answer:
     """FSDP or ZeRO is used with a single rank.
 
     Why: All weights, gradients and optimizer state stay on that rank.
-    More: Only offloading to the CPU saves memory.
+    More: Only offloading to the CPU saves memory. --num_processes on the command line overrides the file.
 
     Fix: Set num_processes to the number of GPUs, or train with distributed_type: 'NO'.
     """
@@ -217,7 +217,8 @@ def config_one_rank_splits_nothing(config: Config) -> Answer:
     if offloads or section.get("deepspeed_config_file"):
         return Ok("one rank, possibly with offloading")
     return Problem(
-        f"{config.distributed_type} with num_processes: 1 shards nothing", place=place_of(config, "num_processes")
+        f"{config.distributed_type} with num_processes: 1 shards nothing, unless --num_processes overrides it",
+        place=place_of(config, "num_processes"),
     )
 
 

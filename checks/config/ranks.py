@@ -227,7 +227,8 @@ def config_one_process_of_many(config: Config) -> Answer:
     Why: accelerate accepts the file and silently trains on one rank.
     More: 'NO' runs one process whatever num_processes is. So does MULTI_CPU without an MPI hostfile.
 
-    Fix: Write distributed_type: MULTI_GPU (also for CPU ranks: mgpu launch adds ACCELERATE_USE_CPU).
+    Fix: Write num_processes: 1 if one process is meant, or distributed_type: MULTI_GPU for several.
+    More: MULTI_GPU is right for CPU ranks, too: mgpu launch adds ACCELERATE_USE_CPU.
     """
     if not is_readable(config) or config.distributed_type is None:
         return Skip("the type is not known")

@@ -1,4 +1,4 @@
-"""Is the DeepSpeed JSON file consistent with the config that names it, and with itself?"""
+"""Can accelerate read the DeepSpeed JSON file that the config names, and use it together with the config?"""
 
 from __future__ import annotations
 
@@ -8,25 +8,23 @@ from typing import Any
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, DeepSpeedFile
-from mgpu.text import counted
 
 from ._config_file import PLUGINS, is_in_file, place_of
-from ._deepspeed_values import IN_FILE, autos, batch_sizes, is_parallel, misspelled, precisions, setting, unfilled
-from ._schema import DEEPSPEED, PARALLELISM, deepspeed_settings, entries, precision, settings, skip_without_deepspeed
+from ._deepspeed_values import IN_FILE, setting
+from ._schema import (
+    DEEPSPEED,
+    NO_FILE,
+    deepspeed_settings,
+    entries,
+    precision,
+    readable_deepspeed_file,
+    skip_without_deepspeed,
+)
 from ._spelling import yaml_text
 from ._value_kinds import truth
 
 _USAGE = "https://huggingface.co/docs/accelerate/usage_guides/deepspeed"
-_JSON = "https://www.deepspeed.ai/docs/config-json/"
-_NO_FILE = "the config names no DeepSpeed file"
-_UNREAD = "the DeepSpeed file could not be read"
 _FILE = "deepspeed_config_file"
-
-
-def _file(config: Config) -> DeepSpeedFile | None:
-    """Return the file, if the config uses it and it could be parsed; not one that a job's command line names."""
-    found = config.deepspeed_file if _FILE in deepspeed_settings(config) else None
-    return found if found is not None and found.exists and found.fault is None else None
 
 
 def conflicts_with_file(config: Config) -> bool:
@@ -49,23 +47,32 @@ def _top_level_precision(config: Config) -> Any:
     return None if "mixed_precision" in config.given else config.values.get("mixed_precision")
 
 
+def precision_beside_file(config: Config) -> Fix | None:
+    """Return how to remove the top-level mixed_precision, if the config also names a DeepSpeed file; else None.
+
+    accelerate rejects it next to the file, even if it is 'no', unless the command line has --mixed_precision.
+    """
+    if deepspeed_settings(config).get(_FILE) in (None, "", "none") or config.values.get("mixed_precision") is None:
+        return None
+    same = _has_same_setting(config, "mixed_precision", config.values["mixed_precision"])
+    text = "Or set mixed_precision in the DeepSpeed file (bf16 or fp16), and delete it here."
+    return Fix(text, edits=(Edit("delete", "mixed_precision"),) if same else ())
+
+
 @check(Severity.ERROR, source=_USAGE)
 def config_deepspeed_file_conflict(config: Config) -> Answer:
     """The config names a DeepSpeed file and also has a setting that belongs in that file.
 
     Why: Every worker stops with ValueError; accelerate reads these settings only from the DeepSpeed file.
     More: "When using `deepspeed_config_file`, the following accelerate config variables will be ignored". The top-level
-    mixed_precision is one of them, even with the value 'no'. Options of the command line are not, such as
-    --mixed_precision bf16.
+    mixed_precision is one of them, but --mixed_precision replaces it: config_options_missing reports it.
 
     Fix: Keep the setting in the file, and delete it here.
     """
     values = deepspeed_settings(config)
     if not values.get(_FILE) or values[_FILE] == "none":
-        return Skip(_NO_FILE)
+        return Skip(NO_FILE)
     bad = _of_section(config)
-    if (top_level := _top_level_precision(config)) is not None:
-        bad["mixed_precision"] = ("bf16 or fp16", top_level)
     if "mixed_precision" in values:
         bad[entries(config, DEEPSPEED)["mixed_precision"]] = ("bf16 or fp16", values["mixed_precision"])
     if not bad:
@@ -86,7 +93,7 @@ def config_deepspeed_file_conflict(config: Config) -> Answer:
 
 def _has_same_setting(config: Config, at: str, value: Any) -> bool:
     """Whether the file exists and has the same setting, so deleting the key loses nothing."""
-    file = _file(config)
+    file = readable_deepspeed_file(config)
     if file is None:
         return False
     if at.endswith("mixed_precision"):
@@ -100,7 +107,7 @@ def _missing(config: Config) -> DeepSpeedFile | Skip | Ok:
     """The DeepSpeed file that does not exist here, or the answer without one."""
     file = config.deepspeed_file
     if file is None or _FILE not in deepspeed_settings(config):
-        return Skip(_NO_FILE)
+        return Skip(NO_FILE)
     if file.exists or "{" in file.path:  # the text may be the JSON itself
         return Ok(f"{file.path} exists")
     return file
@@ -119,8 +126,8 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
     file = _missing(config)
     if not isinstance(file, DeepSpeedFile):
         return file
-    if file.elsewhere:
-        return Skip(f"{file.path} is a path of another machine")
+    if file.elsewhere or file.start:
+        return Skip(f"{file.path} is a path of another machine" if file.elsewhere else f"it exists from {file.start}")
     at = entries(config, DEEPSPEED)[_FILE]
     if home := re.match(r"(~[\w.-]*)/(.+)", file.path, re.DOTALL):
         return Problem(
@@ -140,6 +147,28 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
 
 def _instead(file: DeepSpeedFile) -> str:
     return f": there is {file.similar}" if file.similar else ""
+
+
+@check(Severity.INFO, source=PLUGINS, given=skip_without_deepspeed)
+def config_deepspeed_file_of_other_folder(config: Config) -> Answer:
+    """The DeepSpeed file that the config names exists if the launch is started in another folder.
+
+    Why: The path is relative to the folder where the launch is started, and not to the config. Started here, every
+    worker stops.
+
+    Fix: Start the launch in that folder.
+    """
+    file = _missing(config)
+    if not isinstance(file, DeepSpeedFile):
+        return file
+    if file.start is None:
+        return Skip("it exists from no folder above the config")
+    return Problem(
+        f"{file.path} exists from {file.start}: start the launch there",
+        fix=Fix(commands=(shell("cd {:path}", file.start),)),
+        evidence={_FILE: file.path, "folder": file.start},
+        place=place_of(config, entries(config, DEEPSPEED)[_FILE]),
+    )
 
 
 @check(Severity.INFO, source=PLUGINS, given=skip_without_deepspeed)
@@ -174,7 +203,7 @@ def config_deepspeed_file_invalid(config: Config) -> Answer:
     """
     values = deepspeed_settings(config)
     if _FILE not in values or values[_FILE] in (None, "none"):
-        return Skip(_NO_FILE)
+        return Skip(NO_FILE)
     if _FILE in config.given:
         return Skip("the command line names the file")
     at = entries(config, DEEPSPEED)[_FILE]
@@ -183,95 +212,13 @@ def config_deepspeed_file_invalid(config: Config) -> Answer:
         what, fix = "names no file", "Name the DeepSpeed JSON file, or delete the key."
     elif file.fault:
         what, fix = f"{file.path} cannot be read: {file.fault}", "Correct the file."
-    elif file.exists and "zero_optimization" not in file.values:
+    elif (file.exists or file.start) and "zero_optimization" not in file.values:
         what = f"{file.path} has no zero_optimization"
         fix = 'Add "zero_optimization": {"stage": 2}, or the stage you want.'
     else:
-        return Ok(f"{file.path} can be read") if file.exists else Skip("the file does not exist")
+        return Ok(f"{file.path} can be read") if file.exists or file.start else Skip("the file does not exist")
     return Problem(
         f"{_FILE}: {yaml_text(values[_FILE])} {what}" if file is None else what,
         fix=Fix(fix),
         place=place_of(config, at),
-    )
-
-
-@check(Severity.ERROR, source=_JSON)
-def config_deepspeed_batch_mismatch(config: Config) -> Answer:
-    """The batch sizes in the DeepSpeed file are inconsistent.
-
-    Why: DeepSpeed asserts that train_batch_size is the product of the others, and every worker stops.
-    More: train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world size.
-
-    Fix: Write "train_batch_size": "auto" to let accelerate compute it.
-    More: Or correct one of them.
-    """
-    file = _file(config)
-    if file is None or config.num_processes is None:
-        return Skip(_NO_FILE if config.deepspeed_file is None else _UNREAD)
-    if settings(config, PARALLELISM) or is_parallel(file.values):
-        return Skip("not every rank has its own data")
-    text, evidence, consistent = batch_sizes(file.values, config.num_processes)
-    if consistent:
-        return Ok(text)
-    return Problem(
-        f"{text}, in {file.path}", evidence=evidence, place=place_of(config, entries(config, DEEPSPEED)[_FILE])
-    )
-
-
-@check(Severity.ERROR, source=_JSON)
-def config_deepspeed_precision_twice(config: Config) -> Answer:
-    """The DeepSpeed file enables both fp16 and bf16.
-
-    Why: DeepSpeed allows only one of them, and every worker stops.
-    More: "bfloat16 and fp16 modes cannot be simultaneously enabled".
-
-    Fix: Write "enabled": false for one: keep bf16 on Ampere or newer GPUs, fp16 on older ones.
-    """
-    file = _file(config)
-    if file is None:
-        return Skip(_NO_FILE if config.deepspeed_file is None else _UNREAD)
-    on = precisions(file.values)
-    if "fp16" not in on or len(on) < 2:
-        return Ok(f"{', '.join(on) or 'neither'} is enabled")
-    return Problem(
-        f"fp16 and bf16 are both enabled in {file.path}", place=place_of(config, entries(config, DEEPSPEED)[_FILE])
-    )
-
-
-@check(Severity.WARNING, source=_JSON)
-def config_deepspeed_key_misspelled(config: Config) -> Answer:
-    """The DeepSpeed file has a key that is probably another one, misspelled.
-
-    Why: DeepSpeed ignores a key of the file that it does not know, so the setting has no effect. In zero_optimization
-    it stops: "Extra inputs are not permitted".
-
-    Fix: Correct the name.
-    """
-    file = _file(config)
-    if file is None:
-        return Skip(_NO_FILE if config.deepspeed_file is None else _UNREAD)
-    found = misspelled(file.values)
-    if found is None:
-        return Ok("no key is similar to another one")
-    return Problem(f"{found[1]}, in {file.path}", place=place_of(config, entries(config, DEEPSPEED)[_FILE]))
-
-
-@check(Severity.ERROR, source=_USAGE)
-def config_deepspeed_auto_unfilled(config: Config) -> Answer:
-    """The DeepSpeed file has an "auto" value that accelerate does not fill in.
-
-    Why: Every worker stops when it prepares the model.
-    More: accelerate and Trainer fill in only some entries: "not found in kwargs. Please specify it without `auto`".
-
-    Fix: Write a value.
-    """
-    file = _file(config)
-    if file is None:
-        return Skip(_NO_FILE if config.deepspeed_file is None else _UNREAD)
-    bad = unfilled(file.values)
-    if not bad:
-        return Ok(f"{counted(len(list(autos(file.values))), 'auto value')}, all filled in")
-    return Problem(
-        f'{", ".join(bad)}: "auto" in {file.path}, which accelerate does not fill in',
-        place=place_of(config, entries(config, DEEPSPEED)[_FILE]),
     )

@@ -248,13 +248,15 @@ def omp_threads_too_few(env: Mapping[str, str], system: System, config: Config) 
     """The offloaded optimizer has one CPU thread per rank.
 
     Why: each rank's offloaded optimizer runs on a single core.
-    More: torchrun and accelerate set OMP_NUM_THREADS to 1 if it is not set.
+    More: torchrun and accelerate set OMP_NUM_THREADS to 1 if it is not set; not for a single rank with DeepSpeed.
 
     Fix: divide the CPUs among the ranks.
     """
     if not _offloads(config):
         return Skip("nothing is offloaded to the CPU")
     threads, ranks = _threads(env), config.ranks_here or 1
+    if threads is None and ranks == 1 and config.distributed_type == "DEEPSPEED":
+        return Ok("1 rank: neither accelerate nor torchrun limits its threads")  # measured accelerate 1.15 torch 2.13
     share = max(1, system.cpus_usable // ranks)
     given = threads[1] if threads else _threads_added_by_launch(config)
     if given > 1 or share < 2:

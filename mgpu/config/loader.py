@@ -90,7 +90,19 @@ def _open_options(path: str) -> list[str]:
         given |= {"machine_rank": "0"} if "machine_rank" in values else {}
     if (several and values.get("distributed_type") in ("NO", False, "MULTI_CPU")) or is_text("main_process_port"):
         given["main_process_port"] = "29500"
-    return [word for key, value in given.items() if is_open(key) for word in (f"--{key}", value)]
+    precision = _precision_option(values)
+    return [*(word for key, value in given.items() if is_open(key) for word in (f"--{key}", value)), *precision]
+
+
+def _precision_option(values: dict[str, Any]) -> list[str]:
+    """Return --mixed_precision if it can replace a value at which accelerate stops.
+
+    That is an unquoted no, which YAML reads as false, or any value next to a DeepSpeed file.
+    """
+    value, section = values.get("mixed_precision"), values.get("deepspeed_config")
+    named = isinstance(section, dict) and section.get("deepspeed_config_file") not in (None, "", "none")
+    beside_file = named and values.get("distributed_type") == "DEEPSPEED" and isinstance(value, str)
+    return ["--mixed_precision", str(value or "no").lower()] if value is False or beside_file else []
 
 
 def _verdict(path: str, launched: bool, options: list[str]) -> dict[str, Any]:

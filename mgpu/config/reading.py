@@ -44,6 +44,7 @@ __all__ = [
 
 LARGEST_BYTES = 1 << 20  # an accelerate config has a few dozen lines; a megabyte is a different file
 SUFFIXES = (".yaml", ".yml", ".json")
+_MOST_FOLDERS = 4  # above a config, from which a launch may be started
 _MOST_NAMES = 10_000  # of a folder, searched for similar names
 WRITTEN_BY = "# Written by mgpu"
 _MODEL = (
@@ -155,7 +156,7 @@ def parse_config(raw: bytes, name: str, base: Path | None = None) -> Config:
         accumulate=int(batch.group(2) or 1) if batch else None,
         dataset_size=int(dataset.group(1).replace(",", "") or 0) or None if dataset else None,
         scalars=scalars,
-        deepspeed_file=_deepspeed_file(values, name, base or Path()),
+        deepspeed_file=_deepspeed_file(values, name, base),
         model=_model(text),
         launch_flags=flags,
         engine=_engine(text),
@@ -220,24 +221,37 @@ def launch_flags(text: str) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def _deepspeed_file(values: Mapping[str, Any], config: str, base: Path) -> DeepSpeedFile | None:
-    """Return the DeepSpeed file that a config names, relative to where the launch is started, as in accelerate."""
+def _deepspeed_file(values: Mapping[str, Any], config: str, base: Path | None) -> DeepSpeedFile | None:
+    """Return the DeepSpeed file that a config names, relative to where the launch is started, as in accelerate.
+
+    `base`: that folder; None: not known, probably the current one.
+    """
     section = values.get("deepspeed_config")
     name = section.get("deepspeed_config_file") if isinstance(section, dict) else None
     if not isinstance(name, str) or name in ("", "none"):
         return None
+    start = _start(name, config) if base is None else None
+    there = start is None
     try:
-        found = json_of(file_reading.read(base / name, most=LARGEST_BYTES))
+        found = json_of(file_reading.read((base or Path(start or "")) / name, most=LARGEST_BYTES))
     except FileNotFoundError:
-        return _missing_file(name, config, base)
+        return _missing_file(name, config, base or Path())
     except OSError as error:
-        return DeepSpeedFile(name, True, fault=error.strerror or reason(error))
+        return DeepSpeedFile(name, there, fault=error.strerror or reason(error), start=start)
     except Malformed as error:
         where = f" (line {error.line}, column {error.column})" if error.line else ""
-        return DeepSpeedFile(name, True, fault=f"{error}{where}")
+        return DeepSpeedFile(name, there, fault=f"{error}{where}", start=start)
     if not isinstance(found, dict):
-        return DeepSpeedFile(name, True, fault="not a JSON object")
-    return DeepSpeedFile(name, True, found)
+        return DeepSpeedFile(name, there, fault="not a JSON object", start=start)
+    return DeepSpeedFile(name, there, found, start=start)
+
+
+def _start(name: str, config: str) -> str | None:
+    """Return the folder above the config from which a DeepSpeed file exists, if it does not from the current one."""
+    if os.path.isabs(name) or os.path.lexists(name):
+        return None
+    folders = Path(config).parents[:_MOST_FOLDERS]
+    return next((str(folder) for folder in folders if os.path.isfile(folder / name)), None)
 
 
 def _missing_file(name: str, config: str, base: Path) -> DeepSpeedFile:

@@ -10,12 +10,13 @@ from mgpu.snapshot import JobScript, Snapshot
 
 def with_config(snapshot: Snapshot, path: Path, *, ask_loader: bool, python: str | None = None) -> Snapshot:
     """Add the file of --config: an accelerate config, or a DeepSpeed file. Raises MgpuError if it cannot be read."""
-    from mgpu.config import deepspeed_json, facts
+    from mgpu.config import ask_all, deepspeed_json, facts
     from mgpu.config.reading import contents
 
     file = deepspeed_json.recognized(contents(path), str(path))
     if file is not None:
-        return replace(snapshot, deepspeed_json=(file,))
+        files = ask_all((), (file,), python=python)[1] if ask_loader else [file]
+        return replace(snapshot, deepspeed_json=tuple(files))
     return replace(snapshot, config=facts(path, ask_loader=ask_loader, python=python))
 
 

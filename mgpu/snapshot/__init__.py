@@ -18,6 +18,8 @@ from mgpu.snapshot.accelerate_config import (
     ConfigFault,
     DeepSpeedFile,
     DeepSpeedJson,
+    DeepSpeedRefusal,
+    DeepSpeedVerdict,
     LoaderVerdict,
     Mark,
     Model,

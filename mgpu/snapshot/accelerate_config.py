@@ -67,6 +67,22 @@ class Scalar:
 
 
 @dataclass(frozen=True)
+class DeepSpeedRefusal:
+    """Why DeepSpeed stops at a file: its message, and the dotted key that the message is about, if that is clear."""
+
+    message: Text
+    key: Label | None = None
+
+
+@dataclass(frozen=True)
+class DeepSpeedVerdict:
+    """The result of loading a DeepSpeed file with DeepSpeed itself in a subprocess; without refusals, it accepts it."""
+
+    deepspeed: Version
+    refusals: tuple[DeepSpeedRefusal, ...] = ()
+
+
+@dataclass(frozen=True)
 class DeepSpeedFile:
     """The JSON file that deepspeed_config.deepspeed_config_file names."""
 
@@ -76,6 +92,8 @@ class DeepSpeedFile:
     fault: Same[Label | None] = None  # why it could not be read
     elsewhere: Moment[bool] = False  # a path of another machine: not even its first folders exist here
     similar: Moment[Label | None] = None  # a file here with the same name, if this one does not exist
+    start: Moment[Label | None] = None  # a folder above the config from which it exists, if not from the current one
+    loader: Moment[DeepSpeedVerdict | None] = None  # None: DeepSpeed was not asked, or could not be
 
 
 @dataclass(frozen=True)
@@ -91,6 +109,7 @@ class DeepSpeedJson:
     strict_at: Moment[Mark | None] = None
     twice: Same[tuple[Label, ...]] = ()  # keys that are in it twice
     by_deepspeed: Same[bool] = False  # a command shows that only DeepSpeed itself reads it
+    loader: Moment[DeepSpeedVerdict | None] = None  # None: DeepSpeed was not asked, or could not be
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from mgpu.validate import request
 from mgpu.validate.request import Judged, repair
 
 if TYPE_CHECKING:
-    from mgpu.validate.validate_json import ConfigDocument, ConfigsDocument
+    from mgpu.snapshot import DeepSpeedJson
+    from mgpu.validate.validate_json import ConfigDocument, ConfigsDocument, LoaderEntry
 
 _WORD: dict[str, tuple[str, Style]] = {
     "fail": ("FAIL", "fail"),
@@ -202,9 +203,9 @@ def _counts(one: Judged) -> str:
 
 
 def _loader_text(one: Judged) -> str:
-    """The result of accelerate's own loader, as a clause."""
+    """The result of accelerate's own loader, or of DeepSpeed's, as a clause."""
     if one.deepspeed is not None:
-        return "a DeepSpeed file, not an accelerate config"
+        return f"a DeepSpeed file, not an accelerate config; {_deepspeed_text(one, one.deepspeed)}"
     loader = one.config.loader
     if loader is not None:
         options = loader.options if loader.accepted else ()
@@ -214,6 +215,15 @@ def _loader_text(one: Judged) -> str:
         return "not loaded with accelerate (--no-loader)"
     broken = any(fault.fatal for fault in one.config.faults)
     return "not loaded with accelerate" if broken else "accelerate could not load it"
+
+
+def _deepspeed_text(one: Judged, file: DeepSpeedJson) -> str:
+    """The result of DeepSpeed's own loader, as a clause."""
+    if file.loader is not None:
+        return f"DeepSpeed {file.loader.deepspeed} {'rejects' if file.loader.refusals else 'accepts'} it"
+    if one.loaded:
+        return "DeepSpeed could not load it"
+    return "not loaded with DeepSpeed"
 
 
 def _unsettled(outcomes: Sequence[Outcome]) -> list[str]:
@@ -241,16 +251,7 @@ def _entry(one: Judged, seconds: float) -> ConfigDocument:
         check["verify"] = again
     entry["kind"] = "accelerate" if one.deepspeed is None else "deepspeed"
     entry.update({"config": dict(config.values), "config_path": config.path, "sha256": config.sha256})
-    entry["loader"] = (
-        {
-            "accepted": config.loader.accepted,
-            "error": config.loader.error,
-            "accelerate": config.loader.accelerate,
-            "options": list(config.loader.options),
-        }
-        if config.loader
-        else None
-    )
+    entry["loader"] = _loader_entry(one)
     if (fixed := one.fixed) is not None:
         entry["mended"] = {  # codespell:ignore
             "edits": [document.edit_json(edit) for edit in fixed.done],
@@ -261,6 +262,30 @@ def _entry(one: Judged, seconds: float) -> ConfigDocument:
         }
     entry["next"] = ["mgpu smoke-test"] if one.verdict == "valid" and one.deepspeed is None else []
     return entry
+
+
+def _loader_entry(one: Judged) -> LoaderEntry | None:
+    loader, file = one.config.loader, one.deepspeed
+    if file is not None and file.loader is not None:
+        found = file.loader.refusals
+        error = "; ".join(f"{refusal.key}: {refusal.message}" if refusal.key else refusal.message for refusal in found)
+        return {
+            "accepted": not found,
+            "error": error or None,
+            "accelerate": None,
+            "options": [],
+            "deepspeed": file.loader.deepspeed,
+        }
+    if loader is None:
+        return None
+    named = one.config.deepspeed_file
+    return {
+        "accepted": loader.accepted,
+        "error": loader.error,
+        "accelerate": loader.accelerate,
+        "options": list(loader.options),
+        "deepspeed": named.loader.deepspeed if named and named.loader else None,
+    }
 
 
 def _github(one: Judged) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mgpu import engine, file_reading, probes, project_settings
 from mgpu.check import Edit
-from mgpu.config import ask, deepspeed_json
+from mgpu.config import ask_all, deepspeed_json
 from mgpu.config.reading import LARGEST_BYTES, contents, digest, parse_config, seal
 from mgpu.engine import selections, waiving
 from mgpu.engine import verdict as verdicts
@@ -46,8 +46,8 @@ def run(request: Request) -> int:
     now = contained if request.dry_run else contained | {name: found.raw for name, found in fixed.items()}
     own = {name: file for name, raw in now.items() if (file := deepspeed_json.recognized(raw, name))}
     configs = [parse_config(raw, name) for name, raw in now.items() if name not in own]
-    if request.loader and configs:
-        configs = _load(configs, now, request.python)
+    if request.loader:
+        configs, own = _load(configs, own, now, request.python)
     rules = waiving.rules_of(project_settings.find())
     judged = {one.path: _judge_file(one, machine, fixed.get(one.path), request, rules) for one in configs}
     judged |= {name: _judge_deepspeed(file, machine, fixed.get(name), request, rules) for name, file in own.items()}
@@ -85,14 +85,16 @@ def _judge_file(
 def _judge_deepspeed(
     file: DeepSpeedJson, machine: Snapshot, fixed: Fixed | None, request: Request, rules: LocalRules | None
 ) -> Judged:
-    """Judge a DeepSpeed file, which accelerate's loader does not read."""
+    """Judge a DeepSpeed file. Without an installed DeepSpeed, the checks of its text have to do."""
     snapshot = replace(machine, config=None, deepspeed_json=(file,))
     outcomes = waiving.waive(engine.judge(snapshot, selections.DEEPSPEED_FILE), rules)
     if rules is not None:
         outcomes += engine.judge(Snapshot(local_rules=rules), selections.LOCAL_RULES)
     config = Config(file.path, digest(file.values) if file.values else None, file.values, file.marks)
-    verdict, code = verdicts.of_config(config, outcomes, loaded=False, strict=request.strict)
-    return Judged(config, outcomes, verdict, code, snapshot, fixed, False, file, request.verbose)
+    installed = file.loader is not None or "deepspeed" in (machine.packages or {})
+    asked = request.loader and installed and file.fault is None
+    verdict, code = verdicts.of_config(config, outcomes, loaded=asked and file.loader is None, strict=request.strict)
+    return Judged(config, outcomes, verdict, code, snapshot, fixed, asked, file, request.verbose)
 
 
 def _this_machine(python: str | None) -> Snapshot:
@@ -108,19 +110,21 @@ def _bytes(name: str) -> bytes:
         raise MgpuError(f"cannot read standard input: {error.strerror or reason(error)}", USAGE) from None
 
 
-def _load(configs: list[Config], now: dict[str, bytes], python: str | None) -> list[Config]:
-    """Add the result of accelerate's loader to the configs. Standard input is loaded from a temporary file."""
+def _load(
+    configs: list[Config], own: dict[str, DeepSpeedJson], now: dict[str, bytes], python: str | None
+) -> tuple[list[Config], dict[str, DeepSpeedJson]]:
+    """Add the results of accelerate's and DeepSpeed's loaders. Standard input is loaded from a temporary file."""
     from mgpu.report import output
 
     with scratch.folder() as folder, output.progress() as show:
         if show:
-            show("accelerate's own loader")
-        if STDIN not in now:
-            return ask(configs, python=python)
+            show("accelerate's own loader" if configs else "DeepSpeed's own loader")
         path = folder / "stdin.yaml"
-        path.write_bytes(now[STDIN])
+        path.write_bytes(now.get(STDIN, b""))
         named = [replace(config, path=str(path) if config.path == STDIN else config.path) for config in configs]
-        return [replace(one, path=mine.path) for one, mine in zip(ask(named, python=python), configs, strict=True)]
+        asked, files = ask_all(named, list(own.values()), python=python)
+    found = [replace(one, path=mine.path) for one, mine in zip(asked, configs, strict=True)]
+    return found, dict(zip(own, files, strict=True))
 
 
 # ---- --fix

@@ -8,12 +8,13 @@ from mgpu.report.json_types import EditEntry, Envelope, ExitCode
 
 
 class LoaderEntry(TypedDict):
-    """The result of accelerate's own loader."""
+    """The result of accelerate's own loader; of a DeepSpeed file, of DeepSpeed's."""
 
     accepted: bool
     error: str | None
     accelerate: str | None
     options: list[str]
+    deepspeed: Annotated[str | None, "its version, if it loaded the DeepSpeed file"]
 
 
 class FixedEntry(TypedDict):

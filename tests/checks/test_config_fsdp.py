@@ -99,7 +99,8 @@ CASES = (
         config=fsdp("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP", "fsdp_transformer_layer_cls_to_wrap: Block")),
     skips("config_fsdp_layer_unnamed", "no fsdp_config", config=DDP),
     # config_one_rank_splits_nothing
-    informs("config_one_rank_splits_nothing", "FSDP with num_processes: 1 shards nothing", "number of GPUs", at=(2, 1),
+    informs("config_one_rank_splits_nothing", "FSDP with num_processes: 1 shards nothing, unless --num_processes",
+        "number of GPUs", at=(2, 1),
         config=config("distributed_type: FSDP\nnum_processes: 1\nfsdp_config: {fsdp_version: 2}\n")),
     well("config_one_rank_splits_nothing", "more than one", config=fsdp("fsdp_version: 2")),
     well("config_one_rank_splits_nothing", "with offloading", config=config(

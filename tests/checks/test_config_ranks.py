@@ -8,6 +8,7 @@ import pytest
 
 from tests.checks.configs import BROKEN, REFUSED, said, without
 from tests.checks.facts import YAML, Case, config, fails, informs, skips, table, warns, well
+from tests.checks.sections import STAGE2, named
 
 CASES = (
     # config_type_invalid
@@ -103,7 +104,7 @@ CASES = (
     skips("config_ranks_uneven", "NO does not distribute ranks over nodes",
         config=said(distributed_type="'NO'", num_machines="2", num_processes="1")),
     # config_one_process_of_many
-    warns("config_one_process_of_many", "distributed_type NO starts 1 process, not 4", "MULTI_GPU",
+    warns("config_one_process_of_many", "distributed_type NO starts 1 process, not 4", "Write num_processes: 1 if one",
         at=(2, 1), config=said(distributed_type="'NO'")),
     warns("config_one_process_of_many", "distributed_type NO starts 1 process, not 4", "MULTI_GPU",
         at=(2, 1), config=said(distributed_type="NO")),
@@ -148,6 +149,16 @@ CASES = (
         at=(3, 1), config=said(distributed_type="'NO'", num_machines="2", num_processes="1")),
     warns("config_options_missing", "--deepspeed_multinode_launcher, --main_process_ip and --machine_rank", "standard",
         at=(3, 1), config=said(distributed_type="DEEPSPEED", num_machines="2")),
+    warns("config_options_missing", "complete only with --mixed_precision", "accelerate launch --mixed_precision no",
+        at=(5, 1), config=said(mixed_precision="no")),
+    warns("config_options_missing", "complete only with --mixed_precision", "Pass it on the command line.", at=(6, 1),
+        config=named(STAGE2, more="mixed_precision: bf16\n")),
+    warns("config_options_missing", "complete only with --num_processes and --mixed_precision",
+        "--num_processes GPUS_OF_ALL_NODES --mixed_precision bf16", at=(1, 1), config=config(
+            "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config: {deepspeed_config_file: d.json}\n")),
+    well("config_options_missing", "complete", config=replace(said(mixed_precision="no"), given=("mixed_precision",))),
+    well("config_options_missing", "complete", config=said(mixed_precision="'no'")),
+    well("config_options_missing", "complete", config=named(STAGE2)),
     well("config_options_missing", "the file is complete", config=said(num_machines="2", main_process_ip="10.0.0.1")),
     well("config_options_missing", "the file is complete"),
     well("config_options_missing", "the file is complete", config=config("distributed_type: 'NO'\n")),

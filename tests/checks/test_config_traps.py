@@ -127,7 +127,7 @@ def test_answer(case: Case) -> None:
         ("config_type_invalid", said(distributed_type="DDP"), []),
         ("config_type_invalid", said(distributed_type="null"), []),
         ("config_backend_invalid", said(dynamo_backend="no"), [Edit("set", "dynamo_backend", "NO")]),
-        ("config_precision_invalid", said(mixed_precision="no"), [Edit("set", "mixed_precision", "no")]),
+        ("config_options_missing", said(mixed_precision="no"), [Edit("set", "mixed_precision", "no")]),
         ("config_precision_invalid", said(mixed_precision="float16"), [Edit("set", "mixed_precision", "fp16")]),
         ("config_precision_invalid", said(mixed_precision="16"), []),
         ("config_processes_invalid", said(num_processes="2.0"), [Edit("set", "num_processes", 2)]),

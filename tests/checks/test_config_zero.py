@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mgpu.snapshot import Config, DeepSpeedFile
+from mgpu.snapshot import Config, DeepSpeedFile, DeepSpeedRefusal, DeepSpeedVerdict
 from tests.checks.facts import Case, config, fails, informs, skips, table, warns, well
 from tests.checks.sections import DDP, STAGE2, named, zero
 
@@ -22,20 +22,28 @@ def missing(path: str, **changes: Any) -> Config:
     return replace(zero(f"deepspeed_config_file: {path}"), deepspeed_file=DeepSpeedFile(path, False, **changes))
 
 
+def loaded(config: Config, *refusals: DeepSpeedRefusal) -> Config:
+    """A config whose DeepSpeed file was loaded with DeepSpeed."""
+    assert config.deepspeed_file is not None
+    file = replace(config.deepspeed_file, loader=DeepSpeedVerdict("0.19.8", refusals))
+    return replace(config, deepspeed_file=file)
+
+
 BATCH = {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2}
 CASES = (
     # config_deepspeed_file_conflict
     fails("config_deepspeed_file_conflict",
         "deepspeed_config.zero_stage: 2 is not allowed together with deepspeed_config_file",
         "(zero_optimization.stage)", at=(6, 3), config=named(STAGE2, "zero_stage: 2")),
-    fails("config_deepspeed_file_conflict", "mixed_precision: 'no' is not allowed", "bf16 or fp16", at=(6, 1),
-        config=named(STAGE2, more="mixed_precision: 'no'\n")),
     fails("config_deepspeed_file_conflict", "deepspeed_config.zero_stage: 2 is not allowed", "stage", at=(6, 3),
         config=replace(named(STAGE2, "zero_stage: 2"), given=("mixed_precision", "zero_stage"))),
     well("config_deepspeed_file_conflict", "no setting",  # of the command line, and replaced by it
         config=replace(named(STAGE2, more="mixed_precision: bf16\n"), given=("mixed_precision",))),
     skips("config_deepspeed_file_invalid", "command line",
         config=replace(named(STAGE2), deepspeed_file=None, given=("deepspeed_config_file",))),
+    fails("config_deepspeed_file_conflict", "deepspeed_config.mixed_precision: 'no' is not allowed", "bf16 or fp16",
+        at=(6, 3), config=named(STAGE2, "mixed_precision: 'no'")),
+    well("config_deepspeed_file_conflict", "no setting next to", config=named(STAGE2, more="mixed_precision: bf16\n")),
     well("config_deepspeed_file_conflict", "no setting next to ds.json", config=named(STAGE2,
         "zero3_init_flag: false")),
     skips("config_deepspeed_file_conflict", "names no DeepSpeed file", config=zero("zero_stage: 2")),
@@ -57,6 +65,14 @@ CASES = (
     well("config_deepspeed_file_missing", "ds.json exists", config=named(STAGE2)),
     skips("config_deepspeed_file_missing", "names no DeepSpeed file", config=zero("zero_stage: 2")),
     skips("config_deepspeed_file_missing", "no deepspeed_config", config=DDP),
+    # config_deepspeed_file_of_other_folder
+    informs("config_deepspeed_file_of_other_folder", "conf/ds.json exists from examples/a: start the launch there",
+        "cd examples/a", at=(6, 3), config=missing("conf/ds.json", start="examples/a")),
+    skips("config_deepspeed_file_missing", "it exists from examples/a",
+        config=missing("conf/ds.json", start="examples/a")),
+    skips("config_deepspeed_file_of_other_folder", "from no folder above", config=missing("conf/ds.json")),
+    well("config_deepspeed_file_of_other_folder", "ds.json exists", config=named(STAGE2)),
+    skips("config_deepspeed_file_of_other_folder", "names no", config=zero("zero_stage: 2")),
     # config_deepspeed_file_invalid
     fails("config_deepspeed_file_invalid", "ds.json cannot be read: Expecting value", "Correct the file.", at=(5, 3),
         config=named({}, fault="Expecting value")),
@@ -96,6 +112,33 @@ CASES = (
         config=named({**STAGE2, "steps_per_prnt": 10})),
     well("config_deepspeed_key_misspelled", "no key is", config=named({**STAGE2, "steps_per_print": 10})),
     skips("config_deepspeed_key_misspelled", "names no", config=zero("zero_stage: 2")),
+    # What else is wrong in the file: as in test_deepspeed_file.py
+    fails("config_deepspeed_zero_key_unknown", "unknown key zero_optimization.my_notes, in ds.json", "delete the key",
+        at=(5, 3), config=named({"zero_optimization": {"my_notes": 1}})),
+    well("config_deepspeed_zero_key_unknown", "all keys", config=named(STAGE2)),
+    skips("config_deepspeed_zero_key_unknown", "names no", config=zero("zero_stage: 2")),
+    fails("config_deepspeed_file_refused", "DeepSpeed 0.19.8 rejects amp: removed, in ds.json", "older than 0.19.8",
+        at=(5, 3), config=loaded(named({**STAGE2, "amp": {}}), DeepSpeedRefusal("removed", "amp"))),
+    well("config_deepspeed_file_refused", "DeepSpeed 0.19.8 accepts it", config=loaded(named(STAGE2))),
+    skips("config_deepspeed_file_refused", "did not load", config=named({**STAGE2, "amp": {}})),
+    skips("config_deepspeed_file_refused", "names no", config=zero("zero_stage: 2")),
+    warns("config_deepspeed_key_removed", "amp was removed: DeepSpeed 0.19.8 and newer stop at it, in ds.json", "older",
+        at=(5, 3), config=named({**STAGE2, "amp": {}})),
+    well("config_deepspeed_key_removed", "accepts it", config=loaded(named({**STAGE2, "amp": {}}))),
+    skips("config_deepspeed_key_removed", "names no", config=zero("zero_stage: 2")),
+    warns("config_deepspeed_key_outside_params", "optimizer.eps is not in optimizer.params, in ds.json", "Move it",
+        at=(5, 3), config=named({**STAGE2, "optimizer": {"type": "Adam", "eps": 1e-8}})),
+    well("config_deepspeed_key_outside_params", "all parameters", config=named(STAGE2)),
+    skips("config_deepspeed_key_outside_params", "names no", config=zero("zero_stage: 2")),
+    warns("config_deepspeed_learning_rate_lost", "AdamW without lr trains with its default 0.001", 'Add "lr"',
+        at=(5, 3), config=named({**STAGE2, "train_batch_size": "auto", "optimizer": {"type": "AdamW"}})),
+    well("config_deepspeed_learning_rate_lost", "is set", config=named(STAGE2)),
+    skips("config_deepspeed_learning_rate_lost", "names no", config=zero("zero_stage: 2")),
+    warns("config_deepspeed_offload_without_zero3", "zero_optimization.offload_param has no effect with ZeRO-1",
+        '"stage": 3', at=(5, 3),
+        config=named({"zero_optimization": {"stage": 1, "offload_param": {"device": "cpu"}}})),
+    well("config_deepspeed_offload_without_zero3", "its stage", config=named(STAGE2)),
+    skips("config_deepspeed_offload_without_zero3", "names no", config=zero("zero_stage: 2")),
     # config_deepspeed_auto_inline
     warns("config_deepspeed_auto_inline",
         "deepspeed_config.gradient_accumulation_steps: 'auto' works with Trainer only",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mgpu.config.deepspeed_json import read_text
-from mgpu.snapshot import DeepSpeedJson
+from mgpu.snapshot import DeepSpeedJson, DeepSpeedRefusal, DeepSpeedVerdict
 from tests.checks.facts import Case, fails, skips, table, warns, well
 
 AUTO = '"train_batch_size": "auto"'
@@ -20,6 +20,15 @@ def ds(*lines: str, only_deepspeed: bool = False) -> tuple[DeepSpeedJson, ...]:
     return (replace(read_text(text, "ds.json"), by_deepspeed=only_deepspeed),)
 
 
+def loaded(
+    files: tuple[DeepSpeedJson, ...], *refusals: tuple[str, str | None], version: str = "0.19.8"
+) -> tuple[DeepSpeedJson, ...]:
+    """The files with DeepSpeed's own verdict: messages and keys; without any, it accepts them."""
+    verdict = DeepSpeedVerdict(version, tuple(DeepSpeedRefusal(*one) for one in refusals))
+    return tuple(replace(file, loader=verdict) for file in files)
+
+
+OVERLAP = "zero_optimization.overlap_com"
 BROKEN = ds('"bf16": {')
 CASES = (
     fails("deepspeed_file_invalid", "not JSON", "Correct the file", at=(4, 1), deepspeed_json=BROKEN),
@@ -55,10 +64,100 @@ CASES = (
     warns("deepspeed_key_misspelled", "unknown key gradient_clippin, which DeepSpeed ignores: probably "
         "gradient_clipping is meant", "Correct the name", at=(3, 1),
         deepspeed_json=ds(STAGE, '"gradient_clippin": 1.0')),
-    warns("deepspeed_key_misspelled", "unknown key zero_optimization.overlap_com, which stops every worker: probably "
-        "overlap_comm is meant", "Correct the name", at=(2, 23),
-        deepspeed_json=ds('"zero_optimization": {"overlap_com": true}')),
+    warns("deepspeed_key_misspelled", "zero3_save_16bit_model is a key of accelerate configs, which DeepSpeed ignores: "
+        "DeepSpeed calls it zero_optimization.stage3_gather_16bit", "Correct the name", at=(3, 1),
+        deepspeed_json=ds(STAGE, '"zero3_save_16bit_model": true')),
+    warns("deepspeed_key_misspelled", "zero3_init_flag is a key of accelerate configs", "delete", at=(3, 1),
+        deepspeed_json=ds(STAGE, '"zero3_init_flag": true')),
+    well("deepspeed_key_misspelled", "no key is", deepspeed_json=ds(STAGE, '"zero3_save_16bit_model": false',
+        '"gradient_clipping": 1.0', '"zero3_init_flag": false')),
     well("deepspeed_key_misspelled", "no key is", deepspeed_json=ds(STAGE, AUTO, '"my_own_notes": 1')),
+    # deepspeed_zero_key_unknown
+    fails("deepspeed_zero_key_unknown", "unknown key zero_optimization.overlap_com: probably overlap_comm is meant",
+        "Correct the name", at=(2, 23), deepspeed_json=ds('"zero_optimization": {"overlap_com": true}')),
+    fails("deepspeed_zero_key_unknown", "unknown key zero_optimization.my_notes", "delete the key", at=(2, 23),
+        deepspeed_json=ds('"zero_optimization": {"my_notes": 1}')),
+    fails("deepspeed_zero_key_unknown", "unknown key zero_optimization.offload_param.fast_init", "delete", at=(2, 41),
+        deepspeed_json=ds('"zero_optimization": {"offload_param": {"fast_init": true}}')),
+    fails("deepspeed_zero_key_unknown", "unknown key zero_optimization.overlap_com", "delete", deepspeed_json=loaded(
+        ds('"zero_optimization": {"overlap_com": true}'), ("Extra inputs are not permitted", OVERLAP))),
+    well("deepspeed_zero_key_unknown", "all keys", deepspeed_json=ds('"zero_optimization": {"stage": 2, '
+        '"prefetch_bucket_size": 1, "stage3_max_live_parameters": 1, "mics_shard_size": 4, "my_notes": "auto"}')),
+    well("deepspeed_zero_key_unknown", "all keys", deepspeed_json=loaded(ds('"zero_optimization": {"of_later": 1}'))),
+    well("deepspeed_zero_key_unknown", "all keys", deepspeed_json=ds('"zero_optimization": true')),
+    skips("deepspeed_zero_key_unknown", "could not be read", deepspeed_json=BROKEN),
+    # deepspeed_file_refused
+    fails("deepspeed_file_refused", "DeepSpeed 0.19.8 rejects fp16.opt_level: Extra inputs are not permitted",
+        "Delete it, or train with a DeepSpeed older than 0.17.1.", at=(3, 10), deepspeed_json=loaded(
+            ds(STAGE, '"fp16": {"opt_level": "O2"}'), ("Extra inputs are not permitted", "fp16.opt_level"))),
+    fails("deepspeed_file_refused", "rejects amp: DeepSpeedConfigError: removed", "older than 0.19.8", at=(2, 1),
+        deepspeed_json=loaded(ds('"amp": {"enabled": false}'), ("DeepSpeedConfigError: removed", "amp"))),
+    fails("deepspeed_file_refused", "0.19.8 rejects bf16.enabled: a valid boolean", "Correct it.", at=(2, 10),
+        deepspeed_json=loaded(ds('"bf16": {"enabled": "x"}'), ("a valid boolean", "bf16.enabled"))),
+    fails("deepspeed_file_refused", "0.19.8 rejects AssertionError: both", "Correct it.", at=(1, 1),
+        deepspeed_json=loaded(ds(STAGE), ("AssertionError: both", None))),
+    well("deepspeed_file_refused", "DeepSpeed 0.19.8 accepts it", deepspeed_json=loaded(ds(STAGE))),
+    well("deepspeed_file_refused", "accepts", deepspeed_json=loaded(
+        ds('"zero_optimization": {"overlap_com": true}'), ("Extra inputs are not permitted", OVERLAP))),
+    well("deepspeed_file_refused", "accepts", deepspeed_json=loaded(
+        ds('"fp16": {"enabled": true}', '"bf16": {"enabled": true}'),
+        ("AssertionError: bfloat16 and fp16 modes cannot be simultaneously enabled", "fp16.enabled"))),
+    skips("deepspeed_file_refused", "did not load", deepspeed_json=ds('"amp": {"enabled": false}')),
+    # deepspeed_key_removed
+    warns("deepspeed_key_removed", "amp was removed: DeepSpeed 0.19.8 and newer stop at it", "older", at=(2, 1),
+        deepspeed_json=ds('"amp": {"enabled": false}')),
+    warns("deepspeed_key_removed", "fp16.opt_level is an unknown key: DeepSpeed 0.17.1 and newer", "Delete", at=(2, 10),
+        deepspeed_json=ds('"fp16": {"opt_level": "O2"}')),
+    warns("deepspeed_key_removed", "fp16.min_loss_scale: 0.5 is not a whole number: DeepSpeed 0.17.1", "older",
+        at=(2, 10), deepspeed_json=ds('"fp16": {"min_loss_scale": 0.5}')),
+    warns("deepspeed_key_removed", "zero_optimization.mics_shard_size was removed: DeepSpeed 0.19.7", "older",
+        at=(2, 23), deepspeed_json=ds('"zero_optimization": {"mics_shard_size": 4}')),
+    well("deepspeed_key_removed", "accepts it", deepspeed_json=loaded(ds('"amp": {"enabled": false}'))),
+    well("deepspeed_key_removed", "no key", deepspeed_json=ds('"fp16": {"enabled": "auto", "min_loss_scale": 1.0, '
+        '"initial_scale_power": 16, "loss_scale": 0.5}', '"bf16": {"enabled": "auto"}', STAGE)),
+    skips("deepspeed_key_removed", "could not be read", deepspeed_json=BROKEN),
+    # deepspeed_key_outside_params
+    warns("deepspeed_key_outside_params", "optimizer.eps and optimizer.weight_decay are not in optimizer.params",
+        "Move them into optimizer.params.", at=(2, 52), deepspeed_json=ds(
+            '"optimizer": {"type": "Adam", "params": {"lr": 1}, "eps": 1e-8, "weight_decay": 0.01}')),
+    warns("deepspeed_key_outside_params", "scheduler.warmup_num_steps is not in scheduler.params", "Move it",
+        deepspeed_json=ds('"scheduler": {"type": "WarmupLR", "warmup_num_steps": 100}')),
+    well("deepspeed_key_outside_params", "all parameters", deepspeed_json=ds(
+        '"optimizer": {"type": "Adam", "legacy_fusion": true, "params": {"lr": 1, "eps": 1e-8}, "_note": "eps"}')),
+    well("deepspeed_key_outside_params", "all parameters", deepspeed_json=ds('"optimizer": "adam"')),
+    skips("deepspeed_key_outside_params", "could not be read", deepspeed_json=BROKEN),
+    # deepspeed_learning_rate_lost
+    warns("deepspeed_learning_rate_lost", "WarmupDecayLR without warmup_max_lr rises to 0.001, not to the learning rate"
+        " of the run", 'Add "warmup_max_lr" with "auto"', at=(3, 15),
+        deepspeed_json=ds(AUTO, '"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}}')),
+    warns("deepspeed_learning_rate_lost", "not to optimizer.params.lr 2e-05", "with the number", at=(3, 15),
+        deepspeed_json=ds('"optimizer": {"type": "AdamW", "params": {"lr": 2e-5}}',
+            '"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 9}}')),
+    warns("deepspeed_learning_rate_lost", "AdamW without lr trains with its default 0.001", 'Add "lr" with "auto"',
+        at=(3, 15), deepspeed_json=ds(AUTO, '"optimizer": {"type": "AdamW", "params": {"eps": 1e-8}}')),
+    warns("deepspeed_learning_rate_lost", "SGD without lr trains with its default, not", 'Add "lr" with "auto"',
+        deepspeed_json=ds(AUTO, '"optimizer": {"type": "SGD"}')),
+    well("deepspeed_learning_rate_lost", "is set", deepspeed_json=ds(AUTO,
+        '"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}',
+        '"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": "auto"}}')),
+    # The scheduler sets it; since 0.17.2, WarmupLR keeps that of the optimizer; a script fills in the others.
+    well("deepspeed_learning_rate_lost", "is set", deepspeed_json=ds(AUTO, '"optimizer": {"type": "AdamW"}',
+        '"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto"}}')),
+    well("deepspeed_learning_rate_lost", "is set", deepspeed_json=ds(AUTO, '"scheduler": {"type": "WarmupLR"}')),
+    well("deepspeed_learning_rate_lost", "is set", deepspeed_json=ds('"optimizer": {"type": "AdamW"}')),
+    skips("deepspeed_learning_rate_lost", "could not be read", deepspeed_json=BROKEN),
+    # deepspeed_offload_without_zero3
+    warns("deepspeed_offload_without_zero3", "zero_optimization.offload_param has no effect with ZeRO-2", '"stage": 3',
+        at=(2, 35), deepspeed_json=ds('"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}')),
+    warns("deepspeed_offload_without_zero3", "cpu_offload_param has no effect with ZeRO-0", '"stage": 3',
+        deepspeed_json=ds('"zero_optimization": {"cpu_offload_param": true}')),
+    well("deepspeed_offload_without_zero3", "its stage", deepspeed_json=ds(
+        '"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}')),
+    well("deepspeed_offload_without_zero3", "its stage", deepspeed_json=ds(
+        '"zero_optimization": {"stage": 2, "offload_param": {"device": "none"}}')),
+    well("deepspeed_offload_without_zero3", "its stage", deepspeed_json=ds(
+        '"zero_optimization": {"stage": "auto", "offload_param": {"device": "cpu"}}')),
+    skips("deepspeed_offload_without_zero3", "could not be read", deepspeed_json=BROKEN),
 )  # fmt: skip
 
 
