@@ -110,7 +110,7 @@ def _precision_of_command_line(config: Config) -> _Missing | None:
     if value is False:
         without = "YAML reads an unquoted no as false: without --mixed_precision, accelerate stops with AttributeError."
         return _Missing("mixed_precision", "no", without)
-    if precision_beside_file(config) and isinstance(value, str) and value.lower() in PRECISIONS:
+    if not config.given and precision_beside_file(config) and isinstance(value, str) and value.lower() in PRECISIONS:
         without = (
             "mixed_precision is not allowed next to deepspeed_config_file: without --mixed_precision, which replaces"
             " it, every worker stops with ValueError."

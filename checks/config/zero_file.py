@@ -65,7 +65,8 @@ def config_deepspeed_file_conflict(config: Config) -> Answer:
 
     Why: Every worker stops with ValueError; accelerate reads these settings only from the DeepSpeed file.
     More: "When using `deepspeed_config_file`, the following accelerate config variables will be ignored". The top-level
-    mixed_precision is one of them, but --mixed_precision replaces it: config_options_missing reports it.
+    mixed_precision is one of them, but --mixed_precision replaces it. If the command line is not known,
+    config_options_missing reports it.
 
     Fix: Keep the setting in the file, and delete it here.
     """
@@ -73,6 +74,8 @@ def config_deepspeed_file_conflict(config: Config) -> Answer:
     if not values.get(_FILE) or values[_FILE] == "none":
         return Skip(NO_FILE)
     bad = _of_section(config)
+    if config.given and (top_level := _top_level_precision(config)) is not None:  # the whole command line is known
+        bad["mixed_precision"] = ("bf16 or fp16", top_level)
     if "mixed_precision" in values:
         bad[entries(config, DEEPSPEED)["mixed_precision"]] = ("bf16 or fp16", values["mixed_precision"])
     if not bad:

@@ -28,7 +28,7 @@ def completed(config: Config, job: JobScript) -> Config:
     if command is None:
         return config
     values: dict[str, Any] = dict(config.values)
-    given: list[str] = []
+    given = ["config_file"]
     unknown: list[str] = []
     for name, text in _options(command):
         number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None

@@ -156,7 +156,7 @@ class Config:
     launch_flags: Same[tuple[Label, ...]] = ()
     engine: Same[Label] = ""  # slurm, kubeflow ...: sets address, port and rank on each node; from mgpu's comment
     away: bool = False  # the file is for an engine's nodes, and this machine is not one of them
-    given: Same[tuple[Label, ...]] = ()  # options that the command line of a job script sets, without their dashes
+    given: Same[tuple[Label, ...]] = ()  # options of a job script's command line, without their dashes; (): not of one
     cpu_job: Same[bool] = False  # the engine's job runs its ranks on the CPU; from mgpu's comment
     # on each machine, if they differ: num_processes is then as if all had as many as this one; from mgpu's comment
     ranks_of_machines: Same[tuple[int, ...]] = ()
