@@ -82,7 +82,7 @@ def _starts(job: JobScript) -> str:
     if not found:
         return "No launcher and no Python script found in it."
     first = found[0]
-    what = first.words[0]
+    what = " ".join(first.words[:2]) if first.launcher == "command" else first.words[0]
     named = first.script if first.starts_ranks else 1
     script = first.words[named] if named is not None and named < len(first.words) else ""
     script = shell_path(script, max(_LONGEST - len(what) - 1, 20))

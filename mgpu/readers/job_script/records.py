@@ -8,7 +8,8 @@ from mgpu.known_launchers import Launcher
 from mgpu.readers.job_script import programs
 from mgpu.readers.job_script.deepspeed_options import deepspeed_files
 from mgpu.readers.job_script.expansion import HOLE, LONGEST_SHOWN, Env, Expander, How, join
-from mgpu.readers.job_script.secret_options import may_be_secret, secret_options
+from mgpu.readers.job_script.missing_files import Output, Places
+from mgpu.readers.job_script.secret_options import login_in_url, may_be_secret, secret_options
 from mgpu.readers.job_script.shell_nodes import Assign, Simple
 from mgpu.readers.job_script.shell_words import Text, TooMuch
 from mgpu.readers.job_script.started_files import StartedFiles
@@ -29,11 +30,13 @@ class Recorder(Expander):
         self.sets: list[JobSet] = []
         self.texts: list[JobText] = []
         self.deepspeed: list[JobDeepSpeed] = []
+        self.places = Places()
         self._statement = 1  # line of the current top-level statement
 
     def _record_assignment(self, assign: Assign, flat: Text, env: Env, how: How, *, exported: bool) -> None:
         secret = is_secret_name(assign.name)
-        if is_secret_word(assign.name, flat.s) and not HOLE.search(flat.s) and may_be_secret(flat.s):
+        named = is_secret_word(assign.name, flat.s) and may_be_secret(flat.s)
+        if (named or login_in_url(flat.s)) and not HOLE.search(flat.s):
             self.texts.append(JobText(assign.line, "secret", assign.name))
         shown = MASK if secret and flat.s and not HOLE.search(flat.s) else masked(self._fill_holes(flat))
         raw = f"{assign.name}={MASK}" if secret else masked(assign.raw[:LONGEST_SHOWN])
@@ -68,6 +71,13 @@ class Recorder(Expander):
             )
         )
 
+    def _record_outputs(self, node: Simple, env: Env, how: How, first: int) -> None:
+        """Record the files to which a command redirects its output. `first`: the index of its first record."""
+        for word in node.outputs:
+            known = all(part.kind != "cmd" for part in word.parts)
+            path = self._fill_holes(self._expand(word, env, how)) if known else "$"
+            self.places.outputs.append(Output(path, word.line, first, len(self.commands), not node.words))
+
     def _record(
         self,
         fields: list[Text],
@@ -83,14 +93,13 @@ class Recorder(Expander):
             raise TooMuch
         words = shown_words = [self._fill_holes(one) for one in fields]
         launcher = script = None
-        if not starts and (found := programs.launcher_of(words)):
+        if not starts and (found := programs.starter_of(words)):
             launcher, script, shown_words, fields = _launch(found, words, fields)
         lines = tuple(word.line(node.line) for word in fields)
-        variables = [one for place, word in enumerate(fields) for one in self._variables(word, place)]
         command = JobCommand(
             lines[0] if lines else node.line,
             tuple(masked_argv(shown_words)),
-            tuple(variables),
+            tuple(one for place, word in enumerate(fields) for one in self._variables(word, place)),
             through=env.through,
             step=env.step,
             env=self._mask_env(given or {}),
@@ -104,6 +113,7 @@ class Recorder(Expander):
             code_lost=how.piped,
             uses=self._uses(shown_words, script, env) if launcher == "python" else None,
         )
+        self.places.folders.append(env.folder)
         self.commands.append(command)
         self.texts += secret_options(shown_words, lines)
         self.deepspeed += deepspeed_files(command, lambda file: self.started.find(file, env.folder, env.beside))

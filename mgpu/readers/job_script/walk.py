@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mgpu.readers.job_script import programs, started_files
-from mgpu.readers.job_script.expansion import LONGEST_VALUE, Env, How, Value, join
+from mgpu.readers.job_script.exit_codes import exit_code
+from mgpu.readers.job_script.expansion import LONGEST_VALUE, Env, How, Value, join, plain
+from mgpu.readers.job_script.missing_files import MissingFiles
 from mgpu.readers.job_script.records import Recorder
 from mgpu.readers.job_script.shell import Reader
 from mgpu.readers.job_script.shell_nodes import Assign, Block, Node, Simple
@@ -30,6 +32,7 @@ class Walk(Recorder):
         self.stops_at_errors = False
         self.cut = False
         self.handed: set[int] = set()  # lines of heredocs, which are input of commands
+        self.needed = MissingFiles(path, self.commands, self.started.unread, self.places)
         self._beside = path.parent
         self._functions: dict[str, list[Node]] = {}
 
@@ -108,7 +111,7 @@ class Walk(Recorder):
         """Merge the variables after branches: keep values that are equal in all branches."""
         names = {name for end in ends for name in end.values}
         for name in names:
-            seen = [_plain(end.values.get(name)) for end in ends]
+            seen = [plain(end.values.get(name)) for end in ends]
             if all(value == seen[0] for value in seen):
                 value = ends[0].values.get(name)
                 if value is not None:
@@ -127,6 +130,7 @@ class Walk(Recorder):
         if not node.words:
             for assign in node.assigns:
                 self._assign(assign, env, how, exported=assign.name in env.exported or env.all_exported)
+            self._record_outputs(node, env, how, len(self.commands))
             return
         fields = self._fields(node.words, env, how)
         if not fields:
@@ -135,7 +139,9 @@ class Walk(Recorder):
         for assign in node.assigns:
             value = self._expand_value(assign.values, env, how) if not assign.array else Text()
             given[assign.name] = value
+        before = len(self.commands)
         self._command(fields, env, how, given, node)
+        self._record_outputs(node, env, how, before)
 
     def _declare(self, node: Simple, first: str, env: Env, how: How) -> None:
         flags = "".join(word.raw[1:] for word in node.words[1:] if word.raw.startswith("-"))
@@ -232,7 +238,8 @@ class Walk(Recorder):
         if len(words) < 2 or words[0] in ("-", "-p", "-l"):
             return
         signals = tuple(word.removeprefix("SIG") for word in words[1:])
-        self.traps.append(JobTrap(line, signals, self._fill_holes(fields[1])))
+        code = exit_code(Reader(fields[1], self.budget).all()[0], self._functions)
+        self.traps.append(JobTrap(line, signals, self._fill_holes(fields[1]), code))
         called = dataclasses.replace(how, unsure=True, background=False)
         inside = dataclasses.replace(env.copy(), depth=env.depth + 1, through=(*env.through, "trap"))
         self._text(fields[1], inside, called)
@@ -303,7 +310,7 @@ class Walk(Recorder):
             if base in programs.SHELLS:
                 self._shell(fields, words, env, typed, how, given, node)
                 return
-            if programs.launcher_of(words):
+            if programs.starter_of(words):
                 break
             if _may_be_script(words[0]) and self._start(fields, words, env.child("bash", given=given), how):
                 self._record(fields, env, how, node, given=given)
@@ -390,9 +397,3 @@ class Walk(Recorder):
 def _may_be_script(word: str) -> bool:
     """Whether a program may be a shell script of the user: train.sh, ./train."""
     return not word.startswith("-") and (word.endswith(_SHELL_SCRIPT) or "/" in word)
-
-
-def _plain(value: Value | None) -> str | None:
-    if value is None:
-        return None
-    return "\0".join(one.s for one in value) if isinstance(value, list) else value.s
