@@ -33,7 +33,7 @@ def folders(*lines: str) -> list[tuple[str, bool | None, str]]:
 def _repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A repository with a training script, which is the current folder."""
     (tmp_path / ".git").mkdir()
-    for name in ("train.py", "src/train.py", "src/utils/data.py"):
+    for name in ("train.py", "src/train.py", "src/utils/data.py", "src/utils/b.yaml"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("pass\n")
@@ -75,6 +75,7 @@ def test_a_file_is_missing(lines: tuple[str, ...], found: tuple[str, str]) -> No
         ("git clone https://host.lan/me/x", "torchrun src/train_v2.py"),
         ("torchrun $SRC/train_v2.py",),
         ("torchrun data.py",),  # in another folder of the repository
+        ("accelerate launch --config_file utils/b.yaml train.py",),  # the same
     ],
 )
 def test_a_file_that_may_be_right_elsewhere_is_not_reported(lines: tuple[str, ...]) -> None:
@@ -95,8 +96,10 @@ def test_the_default_and_a_similar_name_are_part_of_it() -> None:
     Path("conf").mkdir()
     Path("conf/a2.yaml").write_text("")
     Path("conf/config_zero3.yaml").write_text("")
-    (found,) = read("accelerate launch --config_file ${1-conf/config_zero2.yaml} train.py").missing
+    (found,) = read('accelerate launch --config_file "${1-"conf/config_zero2.yaml"}" train.py').missing
     assert (found.line, found.default, found.similar) == (2, True, "conf/config_zero3.yaml")
+    (found,) = read("RANK=$(python3 -c 'print(1)')", "accelerate launch --config_file conf/b.yaml train.py").missing
+    assert (found.path, found.similar) == ("conf/b.yaml", "src/utils/b.yaml")
 
 
 def test_a_large_repository_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:

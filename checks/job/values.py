@@ -37,7 +37,7 @@ _NEEDED = (
 )
 _NUMBERS = ("nnodes", "nproc_per_node", "node_rank", "num_machines", "num_processes", "machine_rank")
 _PLAIN_VARIABLE = re.compile(r"\$(?:[A-Z_]+|\{[A-Z_]+\})")
-_HAS_DEFAULT = re.compile(r"\$\{\w+:?-\d+\}")
+_HAS_DEFAULT = re.compile(r"""\$\{\w+:?-["']?\d+["']?\}""")
 # Programs that start a command without a shell that would expand its words.
 _EXPAND_NOTHING = frozenset(
     {

@@ -139,7 +139,7 @@ CASES = (
         "export NNODES=1", "export NODE_RANK=1", *SWIFT[1:])),
     # defaults
     informs("job_variable_without_default", "line 2: --node_rank has no default: without $RANK", "${RANK:-0}",
-        job_script=shell('torchrun --nnodes="${WORLD_SIZE:-1}" --node_rank="${RANK}" t.py')),
+        job_script=shell('torchrun --nnodes="${WORLD_SIZE:-"1"}" --node_rank="${RANK}" t.py')),
     well("job_variable_without_default", "no option lacks", job_script=shell(
         "torchrun --nnodes=${WORLD_SIZE:-1} --node_rank=${RANK:-0} t.py", "torchrun --nnodes=$N --node_rank=$R t.py")),
     well("job_variable_without_default", "no option lacks", job_script=shell(

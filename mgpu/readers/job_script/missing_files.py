@@ -26,7 +26,7 @@ _MOST_ENTRIES = 20_000  # of a repository
 _NEAR = 0.75  # difflib ratio of two names: train_v2 and train_v3
 _SHORTEST_PREFIX = 4  # of a name that another one continues: main and main_finetune
 _LITERAL = re.compile(r"[\w.@+=,:-]+(?:/[\w.@+=,:-]+)*")
-_DEFAULT = re.compile(r"\$\{\w+:?[-=]([^${}]+)\}")
+_DEFAULT = re.compile(r"""\$\{\w+:?[-=]["']?([^${}"']+)["']?\}""")
 _SUBMITTED = re.compile(r"\$(?:SLURM_SUBMIT_DIR|PWD)|\$\{(?:SLURM_SUBMIT_DIR|PWD)\}|\$\(pwd\)")
 # Sourced files that only load software.
 _LOADS = re.compile(r"activate|rc$|profile|/etc/|conda|mamba|modules?\b|lmod|/init/")
@@ -130,7 +130,7 @@ class MissingFiles:
                 line,
                 masked(path),
                 "config" if kind == "config" else "DeepSpeed file",
-                masked(self._similar(path, folder)),
+                masked(self._similar(path, folder) or self._same_name(path)),
                 default is not None,
             )
 
@@ -151,6 +151,11 @@ class MissingFiles:
             if min(len(stem), len(other)) >= _SHORTEST_PREFIX and (stem.startswith(other) or other.startswith(stem))
         )
         return os.path.join(inner, near[0] + suffix) if near else ""
+
+    def _same_name(self, written: str) -> str:
+        """Return a file of this name in another folder of the repository; "" without one."""
+        name = os.path.basename(written)
+        return next((one for one in self._entries or () if os.path.basename(one) == name), "")
 
     # --- where it may be ----------------------------------------------------------------------------------------
 
@@ -184,21 +189,21 @@ class MissingFiles:
         return _script_of(command) is not None and self._is_here(word, folder)
 
     @cached_property
-    def _names(self) -> frozenset[str] | None:
-        """The names of all files and folders of the repository; None if there are too many."""
-        names: set[str] = set()
-        seen = 0
-        for _, folders, files in os.walk(root_of(self._path)):
-            folders[:] = [one for one in folders if one not in (".git", "node_modules", "__pycache__")]
-            names.update(folders, files)
-            seen += len(folders) + len(files)
-            if seen > _MOST_ENTRIES:
+    def _entries(self) -> list[str] | None:
+        """The paths of all files and folders of the repository; None if there are too many."""
+        found: list[str] = []
+        root = root_of(self._path)
+        for where, folders, files in os.walk(root):
+            folders[:] = sorted(one for one in folders if one not in (".git", "node_modules", "__pycache__"))
+            found += [os.path.relpath(os.path.join(where, one), root) for one in (*folders, *sorted(files))]
+            if len(found) > _MOST_ENTRIES:
                 return None
-        return frozenset(names)
+        return found
 
     def _is_in_repository(self, written: str) -> bool:
-        """Whether the repository has, or may have, something of this name."""
-        return self._names is None or os.path.basename(written) in self._names
+        """Whether the repository has, or may have, something of this path in one of its folders."""
+        wanted = os.path.normpath(written).lstrip("./")
+        return self._entries is None or any(f"/{one}".endswith(f"/{wanted}") for one in self._entries)
 
     # --- what may make it ---------------------------------------------------------------------------------------
 
@@ -214,7 +219,8 @@ class MissingFiles:
         written = [one.path for one in self._places.outputs if one.first < place]
         if any("$" in one or os.path.normpath(one).startswith(os.path.normpath(path)) for one in written):
             return True
-        return any(_makes(one, path, programs_too=programs_too) for one in self._commands[:place])
+        earlier = self._commands[:place]
+        return any(_makes(one, path, programs_too=programs_too and not one.inner) for one in earlier)
 
 
 def _makes(command: JobCommand, path: str, *, programs_too: bool) -> bool:
