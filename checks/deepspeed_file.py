@@ -8,7 +8,7 @@ from mgpu.check import DOCUMENTED, Answer, Evidence, Fix, Ok, Place, Problem, Se
 from mgpu.snapshot import DeepSpeedJson, Mark
 from mgpu.text import listed
 
-from .config._deepspeed_values import autos, batch_sizes, is_parallel, misspelled, precisions, unfilled
+from .config._deepspeed_values import autos, batch_sizes, is_parallel, misspelled, outside_params, precisions, unfilled
 
 _CONFIG = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/config.py"
 _USAGE = "https://huggingface.co/docs/accelerate/usage_guides/deepspeed"
@@ -166,3 +166,24 @@ def deepspeed_key_misspelled(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answe
         return _problem(file, found[1], key=found[0]) if found else None
 
     return _each(deepspeed_json, judge, "no key is similar to another one")
+
+
+@check(Severity.WARNING, source=_CONFIG)
+def deepspeed_key_outside_params(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
+    """A parameter of the optimizer or scheduler is beside "params" in a DeepSpeed file, not in it.
+
+    Why: DeepSpeed passes on only what is in "params". The parameter has no effect, so training uses its default.
+
+    Fix: Move it into "params".
+    """
+
+    def judge(file: DeepSpeedJson) -> Problem | None:
+        found = outside_params(file.values)
+        if found is None:
+            return None
+        section, keys = found
+        they = "it" if len(keys) == 1 else "them"
+        title = f"{section}: {', '.join(keys[:4])} beside params, where DeepSpeed does not read {they}"
+        return _problem(file, title, key=f"{section}.{keys[0]}")
+
+    return _each(deepspeed_json, judge, "no parameter is beside params")

@@ -45,6 +45,18 @@ _TOP = frozenset({
     "train_batch_size", "train_micro_batch_size_per_gpu", "wall_clock_breakdown", "wandb", "weight_quantization",
     "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "zero_optimization",
 })
+# Parameters of DeepSpeed's optimizers and schedulers (runtime/lr_schedules.py), which it reads from "params" only.
+_SECTIONS_WITH_PARAMS = {
+    "optimizer": frozenset({
+        "lr", "betas", "eps", "weight_decay", "momentum", "bias_correction", "amsgrad", "adam_w_mode", "torch_adam",
+        "freeze_step", "cuda_aware", "comm_backend_name", "max_grad_norm", "max_coeff", "min_coeff", "nesterov",
+    }),
+    "scheduler": frozenset({
+        "warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "total_num_steps", "warmup_min_ratio",
+        "cos_min_ratio", "lr_range_test_min_lr", "lr_range_test_step_size", "lr_range_test_step_rate", "cycle_min_lr",
+        "cycle_max_lr", "last_batch_iteration", "decay_lr_rate",
+    }),
+}
 _ZERO = frozenset({
     "allgather_bucket_size", "allgather_partitions", "contiguous_gradients", "cpu_offload", "elastic_checkpoint",
     "ignore_unused_parameters", "load_from_fp32_weights", "offload_optimizer", "offload_param", "overlap_comm",
@@ -67,6 +79,17 @@ def misspelled(values: Mapping[str, Any]) -> tuple[str, str] | None:
             meant = None if key in known else intended_name(str(key), known)
             if meant:
                 return f"{prefix}{key}", f"unknown key {prefix}{key}, {effect}: probably {meant} is meant"
+    return None
+
+
+def outside_params(values: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+    """Return "optimizer" or "scheduler" with the keys in it that belong into its params; None if there are none."""
+    for name, known in _SECTIONS_WITH_PARAMS.items():
+        section = values.get(name)
+        if isinstance(section, Mapping) and isinstance(section.get("type"), str):
+            wrong = [str(key) for key in section if key in known]
+            if wrong:
+                return name, wrong
     return None
 
 

@@ -58,6 +58,14 @@ CASES = (
     warns("deepspeed_key_misspelled", "unknown key zero_optimization.overlap_com, which stops every worker: probably "
         "overlap_comm is meant", "Correct the name", at=(2, 23),
         deepspeed_json=ds('"zero_optimization": {"overlap_com": true}')),
+    warns("deepspeed_key_outside_params", "optimizer: eps beside params, where DeepSpeed does not read it", "Move it",
+        at=(3, 55), deepspeed_json=ds(STAGE, '"optimizer": {"type": "Adam", "params": {"lr": 1e-4}, "eps": 1e-6}')),
+    warns("deepspeed_key_outside_params", "scheduler: warmup_num_steps, warmup_max_lr beside params, where DeepSpeed "
+        "does not read them", "Move it", at=(2, 35), deepspeed_json=ds(
+            '"scheduler": {"type": "WarmupLR", "warmup_num_steps": 10, "warmup_max_lr": 1e-4}')),
+    well("deepspeed_key_outside_params", "no parameter", deepspeed_json=ds(
+        STAGE, '"optimizer": {"type": "Adam", "params": {"lr": 1e-4, "eps": 1e-6}, "legacy_fusion": true}')),
+    well("deepspeed_key_outside_params", "no parameter", deepspeed_json=ds('"optimizer": {"lr": 1e-4}')),
     well("deepspeed_key_misspelled", "no key is", deepspeed_json=ds(STAGE, AUTO, '"my_own_notes": 1')),
 )  # fmt: skip
 
