@@ -64,7 +64,11 @@ def read(path: Path) -> JobScript:
     raw = _text(path)
     if isinstance(raw, str):
         return JobScript(str(path), error=raw)
-    text = decoded(raw)
+    return _script(path, decoded(raw))
+
+
+def _script(path: Path, text: str) -> JobScript:
+    """Return what a script with this text asks for, runs and sets."""
     windows = next((n for n, line in enumerate(text.split("\n"), 1) if line.endswith("\r")), None)
     lines = (text := text.replace("\r\n", "\n")).split("\n")
     shebang = lines[0].rstrip() if lines[0].startswith("#!") else None
