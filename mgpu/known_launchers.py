@@ -86,6 +86,11 @@ KNOWN: Final[Mapping[Launcher, KnownLauncher]] = {
     "python": KnownLauncher(started=True, starts_ranks=False, lone_rank="itself", flattens=False),  # no launcher at all
     "command": KnownLauncher(lone_rank="itself", flattens=False),  # any other, which may start ranks or be one itself
 }
+# Training programs that start torchrun, accelerate or mp.spawn for their ranks, in a job script: launcher "command".
+FRAMEWORKS: Final = (
+    "swift sft", "swift pt", "swift rlhf", "megatron sft", "megatron pt", "megatron rlhf", "llamafactory-cli train",
+    "lmf train", "axolotl train",
+)
 # fmt: on
 OTHERS: Final = tuple(known for name, known in KNOWN.items() if name != "mgpu" and known.commands)
 PROGRAMS: Final = tuple(known.commands[0].partition(" ")[0] for known in OTHERS)

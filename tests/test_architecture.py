@@ -58,7 +58,6 @@ AREAS = {"mgpu/report/findings.py": 8}
 MOST_LINES, MOST_OF_A_FUNCTION, MOST_SKIPS = 400, 40, 0
 LONG_FILES = {
     "mgpu/probes/nvml.py": 773,
-    "mgpu/readers/job_script/walk.py": 514,
     "mgpu/probes/libraries.py": 521,
     "mgpu/process/supervisor.py": 499,
     "mgpu/probes/network.py": 441,

@@ -14,6 +14,9 @@ _OPERATORS: tuple[dict[str, Callable[[int, int], int]], ...] = (
 _DEEPEST, _LONGEST_NUMBER = 20, 12  # nested parentheses; digits
 _ARITHMETIC = re.compile(r"\s*(\d+|[-+*/%()])")
 PARTS = ("hetjob", "packjob")
+# Options that can give a job several nodes, and signs of a script that is for several.
+_SPREAD = ("nodes", "ntasks-per-node", "gpus", "gpus-per-task", "nodelist", "nodefile")
+_SEVERAL_NODES = re.compile(r"SLURM_(?:JOB_NUM_NODES|NNODES|(?:JOB_|STEP_)?NODELIST|NODEID|NTASKS|PROCID)|^srun$")
 _NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 _WITH_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*)(:?[-=])([^${}]*)\}")  # its default contains no further ${ }
 # Commands whose output is a number that the directives set.
@@ -156,6 +159,19 @@ def nodes(job: JobScript) -> int | None:
     if together and each and together % each == 0:
         return together // each
     return None
+
+
+def has_one_node(job: JobScript) -> bool:
+    """Whether the job has one node because it requests GPUs per node, but neither nodes nor several tasks.
+
+    False if the script reads the number of nodes: then it is probably given to sbatch.
+    """
+    if is_heterogeneous(job) or job.directive("gres", "gpus-per-node") is None:
+        return False
+    if any(job.directive(option) for option in _SPREAD) or _value(job, "ntasks") not in (None, "1"):
+        return False
+    words = [word for one in job.commands for word in one.words] + [one.value for one in job.sets]
+    return not any(_SEVERAL_NODES.search(word) for word in words)
 
 
 def tasks_per_node(job: JobScript) -> int | None:

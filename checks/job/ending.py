@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobCommand, JobScript, JobSet
 
@@ -19,6 +19,9 @@ _SERVES = re.compile(
     r"|\bray start\b.*--block|\btritonserver\b|\bollama serve\b|\bnvidia-smi (?:dmon|pmon|.*-l\b|.*--loop)"
     r"|\bdcgmi dmon\b|\bnvitop\b|\btail -[fF]\b|^watch\b"
 )
+_BASH_EXIT = "https://www.gnu.org/software/bash/manual/html_node/Exit-Status.html"
+_PRINTS = ("echo", "printf", "date")
+_HARMLESS = (*_PRINTS, "hostname", "sleep", "nvidia-smi", "squeue", "sacct", "df", "du", "free", "deactivate")
 _SHELL_EVENTS = {"EXIT", "ERR", "DEBUG", "RETURN", "0"}  # trap names that are not signals
 # For a template of `shell`, in which braces are doubled.
 _JOB, _TASK_OF_ARRAY = "$SLURM_JOB_ID", "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
@@ -75,15 +78,18 @@ def _values_of_options(job: JobScript, step: JobCommand) -> list[JobSet]:
 @check(Severity.WARNING, source=_BASH_PIPES)
 @needs_whole_script
 def job_exit_code_lost(job_script: JobScript) -> Answer:
-    """Training's output goes through a pipe, which hides its exit code.
+    """A pipe, or a trap for EXIT, hides the exit code of training.
 
     Why: The exit code of a pipe is that of its last program, so a failed run counts as completed.
     More: Slurm then reports COMPLETED, a job with --dependency=afterok starts, and nothing is requeued. With
-    `set -o pipefail`, the pipe fails if any of its programs fails.
+    `set -o pipefail`, the pipe fails if any of its programs fails. A trap for EXIT that ends with exit 0 replaces the
+    exit code of the script.
 
     Fix: Set it at the top of the script.
     More: Or let Slurm write the log: #SBATCH --output.
     """
+    if problem := _replaced_by_trap(job_script):
+        return problem
     if any("PIPESTATUS" in text for text in _texts(job_script)):
         return Ok("it reads PIPESTATUS")
     lost = [one for one in job_script.launches if one.code_lost and not one.inner and one.step is not None]
@@ -98,6 +104,63 @@ def job_exit_code_lost(job_script: JobScript) -> Answer:
         commands("set -o pipefail"),
         lines,
     )
+
+
+def _replaced_by_trap(job: JobScript) -> Problem | None:
+    """Return the problem of a trap for EXIT that always ends the script with 0, or None."""
+    trap = next((one for one in job.traps if {"EXIT", "0"} & set(one.signals) and one.exit_code == "0"), None)
+    if trap is None or not [one for one in job.launches if not one.inner and "trap" not in one.through]:
+        return None
+    return finding(
+        job,
+        trap.line,
+        "a failed run counts as completed: this trap always exits with 0",
+        Fix("Exit with the code that the script had.", ("trap 'code=$?; cleanup; exit $code' EXIT",)),
+        why="The exit of a trap for EXIT replaces the exit code of the script.",
+    )
+
+
+@check(Severity.INFO, source=_BASH_EXIT)
+@needs_whole_script
+def job_exit_code_of_last_command(job_script: JobScript) -> Answer:
+    """The exit code of the job is that of an echo after training.
+
+    Why: Without `set -e`, the exit code of a script is that of its last command, so a failed run counts as completed.
+    More: Slurm then reports COMPLETED, and a job with --dependency=afterok starts.
+
+    Fix: Set it at the top of the script, or keep the exit code.
+    """
+    last = _hiding_command(job_script)
+    if last is None:
+        return Ok("no echo after training replaces its exit code")
+    return finding(
+        job_script,
+        last.line,
+        f"a failed run counts as completed: the exit code is that of {shorten(last.words[0], 20)}",
+        (commands("set -e"), Fix("Or end with the exit code of training.", ("code=$?", "exit $code"))),
+    )
+
+
+def _hiding_command(job: JobScript) -> JobCommand | None:
+    """Return the command that prints something after training, and is the last one of the script; None without one."""
+    if not job.directives or job.stops_at_errors or job.traps or not job.commands:
+        return None
+    own = [one for one in job.commands if not one.inner]
+    launches = [one for one in own if one.launcher]
+    last = own[-1] if own else None
+    if not launches or last is None or last.words[0] not in _PRINTS or last.unsure or last.through:
+        return None
+    training = launches[-1]
+    step = srun_step(job, training) or training
+    after = job.commands[job.commands.index(training) + 1 :]
+    parts = (step, training, last)
+    if "exec" in training.through or any(one.unsure or one.background for one in parts):
+        return None
+    if any(job.place(one.line)[0] != job.path for one in parts):
+        return None
+    # A later assignment may keep the exit code; `wait`, `exit` and others may use it.
+    kept = any(one.line >= step.line for one in job.sets) or any("$?" in word for one in after for word in one.words)
+    return None if kept or any(one.words[0] not in _HARMLESS for one in after) else last
 
 
 def _texts(job: JobScript) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
-from mgpu.snapshot import Config, JobCommand, JobScript, JobVariable
+from mgpu.snapshot import Config, JobScript, JobVariable
 
 from ._findings import ACCELERATE, HEAD, MEASURED, PORT, TORCHRUN, finding, needs_whole_script, ok_unless_cut, shorten
 from ._launches import (
@@ -23,8 +23,8 @@ from ._launches import (
     runs_on_nodes,
     word_variables,
 )
+from ._rendezvous_hosts import LOOPBACK, assignment_line, loopback_of_framework, rendezvous_hosts
 
-LOOPBACK = re.compile(r"localhost(?:\.localdomain)?|127(?:\.\d{1,3}){3}|::1|\[::1\]", re.IGNORECASE)
 _BY_HOSTNAME = re.compile(r"\bhostname\s+(?:-[a-zA-Z]*[iI][a-zA-Z]*|--ip-address|--all-ip-addresses)\b")
 _OWN_NAME = re.compile(r"\$\(\s*(?:/bin/)?hostname\b|\$\{?(?:HOSTNAME|SLURMD_NODENAME|HOST)\b|\bhostname\s+-[sfiI]")
 _NODE_LIST = re.compile(r"\$\{?SLURM_(?:JOB_|STEP_)?NODELIST\b")
@@ -36,32 +36,8 @@ _DRAWN = re.compile(r"\bRANDOM\b|\bshuf\b|\bSRANDOM\b|/dev/urandom|randint|randr
 _OF_JOB = "Derive it from the job id, which is the same on all nodes."
 _PORT_OF_JOB, _ID_OF_JOB = Fix(_OF_JOB, (PORT,)), Fix(_OF_JOB, ("--rdzv-id=$SLURM_JOB_ID",))
 _ACCELERATE_HEAD = "accelerate launch ... --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT"
-_HEADS = ("MASTER_ADDR", "MAIN_PROCESS_IP")
 _PORTS = ("MASTER_PORT", "MAIN_PROCESS_PORT")
 _RENDEZVOUS = ("PET_RDZV_ENDPOINT", "PET_MASTER_ADDR")
-
-
-def rendezvous_hosts(job: JobScript) -> list[tuple[JobCommand | None, str, int, bool]]:
-    """Return the rendezvous hosts: the launch, the host, its line, and whether a shell on the node expands it."""
-    found: list[tuple[JobCommand | None, str, int, bool]] = []
-    for command in job.launches:
-        if (given := rendezvous_host(command)) is not None and may_be_multi_node(job, command):
-            early = any(one.on_node for one in word_variables(command, given[1]) if one.name in given[0])
-            found.append((command, given[0], _assignment_line(job, command, given[1], given[0]), early))
-    if any(may_be_multi_node(job, one) or (one.launcher == "python" and runs_on_nodes(one)) for one in job.launches):
-        given_hosts = {text for _, text, _, _ in found}
-        heads = [one for one in last_assignments(job) if one.name in _HEADS and one.value not in given_hosts]
-        found += [(None, one.value, one.line, one.on_node) for one in heads]
-    return found
-
-
-def _assignment_line(job: JobScript, command: JobCommand, word: int, text: str) -> int:
-    """Return the line that sets the value of a word: the assignment of its variable, or else the command."""
-    made = [one.line for one in job.sets if one.value == text and one.statement <= command.statement]
-    written = re.search(re.escape(text), command.words[word])
-    if made:
-        return made[-1]
-    return line_of(command, word - 1) if written and written.start() and word else line_of(command, word)
 
 
 @check(Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/67547")
@@ -81,6 +57,14 @@ def job_head_address_is_loopback(job_script: JobScript) -> Answer:
             line,
             f"the rendezvous host is {text}, which is a different machine on each node",
             commands(HEAD),
+        )
+    if (own := loopback_of_framework(job_script)) is not None:
+        return finding(
+            job_script,
+            own,
+            "MASTER_ADDR is this node itself, which is not the first one",
+            Fix("Write the address of the node with NODE_RANK=0, which the others can reach."),
+            why="The launcher of this node waits for itself.",
         )
     return Ok("no rendezvous host is localhost")
 
@@ -242,7 +226,7 @@ def job_port_fixed(job_script: JobScript) -> Answer:
     for command in per_node_launches(job_script):
         given = rendezvous_port(command)
         if given is not None and re.fullmatch(r"[1-9]\d{1,4}", given[0]) and may_be_multi_node(job_script, command):
-            return _fixed_port_problem(job_script, given[0], _assignment_line(job_script, command, given[1], given[0]))
+            return _fixed_port_problem(job_script, given[0], assignment_line(job_script, command, given[1], given[0]))
     if _has_multi_node_launch(job_script):
         for one in last_assignments(job_script):
             if one.name in _PORTS and re.fullmatch(r"[1-9]\d{1,4}", one.value):

@@ -9,6 +9,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript, JobVariable
 
+from ._amounts import evaluate
 from ._findings import MEASURED, finding, line_name, needs_whole_script, ok_unless_cut, shorten
 from ._launches import (
     hides_options,
@@ -20,6 +21,7 @@ from ._launches import (
     rendezvous_backend,
     word_variables,
 )
+from .starting import step_tasks
 
 _RANK_IGNORED = "https://github.com/huggingface/accelerate/issues/3206"
 _RANKS = re.compile(r"\bSLURM_(?:PROCID|NODEID|LOCALID)\b")
@@ -246,3 +248,45 @@ def job_variable_not_on_node(job_script: JobScript) -> Answer:
                 [setting] if setting else [],
             )
     return Ok("all variables expanded on the nodes are exported")
+
+
+@check(
+    Severity.ERROR, source="https://docs.pytorch.org/docs/stable/distributed.html#environment-variable-initialization"
+)
+@needs_whole_script
+def job_world_size_wrong(job_script: JobScript) -> Answer:
+    """WORLD_SIZE is not the number of tasks that srun starts.
+
+    Why: The Python script takes the number of ranks from WORLD_SIZE, and its own rank from SLURM_PROCID.
+    More: If it is too small, the ranks above it stop, or the others train without them. If it is too large, all ranks
+    wait for some that never start.
+
+    Fix: Use the number of tasks that Slurm started.
+    """
+    for command in job_script.launches:
+        if command.launcher != "python" or "WORLD_SIZE" not in (command.uses or ()) or command.step is None:
+            continue
+        given = _world_size(job_script, command)
+        started = step_tasks(job_script, command)
+        size = evaluate(job_script, given[0]) if given else None
+        if given is None or size is None or started is None or size == started:
+            continue
+        return finding(
+            job_script,
+            given[1],
+            f"WORLD_SIZE is {size}, but srun starts {started} tasks",
+            commands("export WORLD_SIZE=$SLURM_NTASKS"),
+            [command.line],
+            world_size=size,
+            tasks=started,
+        )
+    return Ok("no script without a launcher gets another WORLD_SIZE")
+
+
+def _world_size(job: JobScript, command: JobCommand) -> tuple[str, int] | None:
+    """Return the WORLD_SIZE that a command gets, and the line that sets it; None if several places may set it."""
+    if any("WORLD_SIZE" in one.env for one in job.commands):
+        return None
+    made = [one for one in job.sets if one.name == "WORLD_SIZE"]
+    known = len(made) == 1 and made[0].exported and not made[0].unsure and made[0].statement <= command.statement
+    return (made[0].value, made[0].line) if known else None

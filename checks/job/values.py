@@ -11,7 +11,7 @@ from mgpu.snapshot import JobCommand, JobScript, JobVariable
 
 from ._findings import HEAD, MEASURED, SBATCH, finding, needs_whole_script, shorten
 from ._launches import line_of, option_of, per_node_launches
-from .meeting import LOOPBACK, rendezvous_hosts
+from ._rendezvous_hosts import LOOPBACK, rendezvous_hosts
 
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\d{1,3}(?:\.\d{1,3}){3}")
 _PLACEHOLDER = re.compile(r"your|xxx|example|placeholder|change|replace|todo|host_?name|none|null", re.IGNORECASE)
@@ -35,6 +35,9 @@ _NEEDED = (
     "main_process_ip",
     "main_process_port",
 )
+_NUMBERS = ("nnodes", "nproc_per_node", "node_rank", "num_machines", "num_processes", "machine_rank")
+_PLAIN_VARIABLE = re.compile(r"\$(?:[A-Z_]+|\{[A-Z_]+\})")
+_HAS_DEFAULT = re.compile(r"""\$\{\w+:?-["']?\d+["']?\}""")
 # Programs that start a command without a shell that would expand its words.
 _EXPAND_NOTHING = frozenset(
     {
@@ -173,6 +176,43 @@ def job_variable_never_set(job_script: JobScript) -> Answer:
             if empty:
                 return _never_set(job_script, command, empty[0])
     return Ok("the launchers' options use variables that Slurm or the script sets")
+
+
+@check(Severity.INFO, source="https://docs.pytorch.org/docs/stable/elastic/run.html")
+@needs_whole_script
+def job_variable_without_default(job_script: JobScript) -> Answer:
+    """Some options of a launcher have defaults for a run without the variables of a cluster, but one has none.
+
+    Why: If the variable is not set, the launcher gets an empty text instead of a number, and stops: "invalid int value:
+    ''".
+
+    Fix: Give it a default too.
+    """
+    known = {one.name for one in job_script.sets} | _set_by_default(job_script)
+    if job_script.directives:
+        return Skip("it has #SBATCH lines: see job_variable_never_set")
+    if job_script.unread or _evaluates_output(job_script):
+        return Skip("a part of it that was not read may set variables")
+    for command in per_node_launches(job_script):
+        end = command.script or len(command.words)
+        given = [(name, *at) for name in _NUMBERS if (at := option_of(command.words, 1, end, (name,)))]
+        if not any(_HAS_DEFAULT.fullmatch(value) for _, value, _ in given):
+            continue
+        for name, value, word in given:
+            variable = value.strip("${}")
+            if (
+                not re.fullmatch(r"\$(?:[A-Z_]+|\{[A-Z_]+\})", value)
+                or variable in known
+                or variable.startswith("SLURM_")
+            ):
+                continue
+            return finding(
+                job_script,
+                line_of(command, word),
+                f"--{name} has no default: without ${shorten(variable, 30)}, the launcher stops",
+                commands(shell("${{{:name}:-0}}", variable) if "rank" in name else shell("${{{:name}:-1}}", variable)),
+            )
+    return Ok("no option lacks a default that others have")
 
 
 @check(Severity.ERROR, source="https://www.gnu.org/software/bash/manual/html_node/Quoting.html")

@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript
 
-from ._amounts import evaluate, gpus_per_node
+from ._amounts import evaluate, gpus_per_node, has_one_node
 from ._findings import ACCELERATE, MEASURED, TORCHRUN, finding, needs_whole_script, ok_unless_cut
 from ._launches import (
     hides_options,
@@ -205,6 +205,12 @@ def job_gpus_left_idle(job_script: JobScript) -> Answer:
     return Ok("no GPU is left idle by the number of ranks")
 
 
+def _nodes(job: JobScript, command: JobCommand) -> int | None:
+    """Return the number of nodes a command runs on; without --nodes, it is one if only GPUs per node are requested."""
+    known = nodes_of(job, command)
+    return 1 if known is None and has_one_node(job) and not _may_share_gpus(job, command) else known
+
+
 def _may_share_gpus(job: JobScript, command: JobCommand) -> bool:
     """Whether another command of the script may use the other GPUs, such as a server in the background."""
     return (
@@ -262,7 +268,7 @@ def job_config_is_for_another_world(job_script: JobScript, config: Config) -> An
     for command in per_node_launches(job_script):
         if command.launcher != "accelerate" or launcher_option(command, "config_file") is None:
             continue
-        amount, gpus = nodes_of(job_script, command), gpus_per_node(job_script)
+        amount, gpus = _nodes(job_script, command), gpus_per_node(job_script)
         if amount is None or not (runs_on_nodes(command) or amount == 1):
             continue
         number_given = launcher_option(command, "num_machines")

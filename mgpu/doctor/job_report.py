@@ -122,7 +122,7 @@ def _starts(job: JobScript) -> str:
 
 def _shown_command(command: JobCommand) -> str:
     """The program and the training script of a launch, shortened."""
-    program, _, rest = command.words[0].partition(" ")
+    program, _, rest = " ".join(command.words[: 2 if command.launcher == "command" else 1]).partition(" ")
     what = f"{program if len(program) <= _LONGEST_PROGRAM else base(program)} {rest}".strip()
     named = command.script if command.starts_ranks else 1
     script = command.words[named] if named is not None and named < len(command.words) else ""

@@ -58,6 +58,7 @@ from mgpu.snapshot.job_script import (
     JobDeepSpeed,
     JobFile,
     JobFolder,
+    JobMissing,
     JobScript,
     JobSet,
     JobText,

@@ -101,6 +101,7 @@ class JobTrap:
     line: int
     signals: tuple[Label, ...]  # without SIG
     action: Text
+    exit_code: Label | None = None  # with which the action always ends the script: "0"; None: it does not, or not known
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,17 @@ class JobFolder:
     path: Text
     exists: bool | None  # None: depends on the job
     made: Label = ""  # if it is not here: why it may be where the job is submitted: "git ignores it"
+
+
+@dataclass(frozen=True)
+class JobMissing:
+    """A file that a launch needs, and that is not where the job looks for it."""
+
+    line: int
+    path: Text
+    kind: Literal["training script", "config", "DeepSpeed file"]
+    similar: Text = ""  # a file in the same folder whose name is similar
+    default: bool = False  # only the default of a variable or argument names it: ${1:-a.yaml}
 
 
 @dataclass(frozen=True)
@@ -170,6 +182,8 @@ class JobScript:
     unread: tuple[JobUnread, ...] = ()
     stops_at_errors: bool = False  # set -e
     folders: tuple[JobFolder, ...] = ()
+    redirects: tuple[JobFolder, ...] = ()  # folders of files to which launches redirect their output
+    missing: tuple[JobMissing, ...] = ()
     deepspeed: tuple[JobDeepSpeed, ...] = ()
     submits: tuple[Text, ...] = ()  # the job scripts that it passes to sbatch
     scheduler: Label = ""  # of its directives, if not Slurm: PBS, LSF ...

@@ -271,3 +271,10 @@ def join(values: Sequence[Text]) -> Text:
             made.add(Text(" ", line=value.line(made.at[-1] if made.at else 1)))
         made.add(value)
     return made
+
+
+def plain(value: Value | None) -> str | None:
+    """Return a value as one text, to compare it with another one."""
+    if value is None:
+        return None
+    return "\0".join(one.s for one in value) if isinstance(value, list) else value.s

@@ -41,7 +41,7 @@ def output_folders(asked: Sequence[Directive], path: Path) -> Iterator[JobFolder
             if folder:
                 exists = _exists(folder, start, path)
                 if exists is False and folder not in makers:
-                    makers[folder] = _maker(os.path.normpath(os.path.join(start, folder)), path)
+                    makers[folder] = maker_of(os.path.normpath(os.path.join(start, folder)), path)
                 yield JobFolder(directive.line, folder, exists, "" if exists is not False else makers[folder])
 
 
@@ -69,24 +69,32 @@ def _known_here(folder: str) -> bool:
 # ---- what makes a folder
 
 
-def _maker(folder: str, path: Path) -> str:
+def maker_of(folder: str, path: Path) -> str:
     """Return what shows that a folder may exist where the job is submitted; "" without anything.
 
     `folder` is relative to the folder where the job is submitted: the current one, or that of the script.
     """
     if os.path.isabs(folder) or folder.startswith(".."):
         return ""
-    root = _root(path)
-    for submitted in dict.fromkeys((Path.cwd(), path.absolute().parent)):
-        for above in _up_to(submitted, root):
-            whole = os.path.relpath(submitted / folder, above)
-            if _ignored(whole, _text(above / _IGNORES)):
-                return "git ignores it"
+    root = root_of(path)
+    if is_ignored(folder, path):
+        return "git ignores it"
     scripts = _setup_scripts(root, path)
     return next((f"{name} makes it" for name, text in scripts if _makes_for(path.name, text, folder)), "")
 
 
-def _root(path: Path) -> Path:
+def is_ignored(written: str, path: Path) -> bool:
+    """Whether git ignores a path, relative to the folder where the job is submitted; `path`: of the job script."""
+    root = root_of(path)
+    for submitted in dict.fromkeys((Path.cwd(), path.absolute().parent)):
+        for above in _up_to(submitted, root):
+            whole = os.path.relpath(submitted / written, above)
+            if _ignored(whole, _text(above / _IGNORES)):
+                return True
+    return False
+
+
+def root_of(path: Path) -> Path:
     """Return the folder of the script's repository; without .git the current folder, if the script is in it."""
     own = path.absolute().parent
     above = [own, *list(own.parents)[:_ABOVE]]

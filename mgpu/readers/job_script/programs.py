@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mgpu.known_launchers import KNOWN, OTHERS, PROGRAMS, Launcher
+from mgpu.known_launchers import FRAMEWORKS, KNOWN, OTHERS, PROGRAMS, Launcher
 
 # srun's options of 20.11 to 26.05: short ones with a value, and long ones without a value or with one after "=".
 _SRUN_VALUES = frozenset("AbBcCdDeGiJLmMnNopqrStTwWxFP")
@@ -32,7 +32,7 @@ CONTAINERS = frozenset({
     "apptainer_wrapper", "charliecloud", "ch-run", "udocker", "sarus", "nvidia-docker",
 })
 # Programs that start a command in the rest of their line.
-_WRAPPERS = SPREADS | CONTAINERS | {
+WRAPPERS = SPREADS | CONTAINERS | {
     "time", "nohup", "exec", "command", "env", "stdbuf", "numactl", "timeout", "nice", "taskset", "setsid", "ionice",
     "sudo", "unbuffer", "catchsegv", "nsys", "ncu", "dlprof", "perf", "strace", "conda", "mamba", "micromamba", "uv",
     "poetry", "pixi", "hatch", "pipenv", "xargs", "parallel", "ntasks_wrapper", "builtin", "aws-ofi-nccl", "rocprof",
@@ -40,7 +40,7 @@ _WRAPPERS = SPREADS | CONTAINERS | {
     "compute-sanitizer", "gdb", "ltrace", "wait4", "bwrap", "memray", "py-spy", "scalene",
 }
 # Programs whose arguments are never commands.
-_INERT = frozenset({
+INERT = frozenset({
     "echo", "printf", "pip", "pip3", "which", "type", "hash", "grep", "egrep", "pgrep", "pkill", "killall", "kill",
     "cat", "tee", "ls", "rm", "mkdir", "cp", "mv", "ln", "test", "[", "module", "ml", "spack", "cd", "pushd", "popd",
     "sed", "awk", "head", "tail", "cut", "tr", "sort", "wc", "date", "sleep", "touch", "chmod", "git", "wget", "curl",
@@ -114,9 +114,9 @@ def after_wrapper(words: Sequence[str]) -> int | None:
     None if it starts no relevant program.
     """
     name = base(words[0])
-    if name in _INERT or _PYTHON.fullmatch(name):
+    if name in INERT or _PYTHON.fullmatch(name):
         return None
-    known = name in _WRAPPERS or words[0].startswith("$")
+    known = name in WRAPPERS or words[0].startswith("$")
     for place in range(1, len(words)):
         word = words[place]
         inner = base(word)
@@ -124,7 +124,7 @@ def after_wrapper(words: Sequence[str]) -> int | None:
             continue
         if any(_matches(known.commands[0], [inner, *words[place + 1 : place + 2]]) for known in OTHERS):
             return place
-        if known and (inner in SHELLS or _PYTHON.fullmatch(inner) or (inner in _WRAPPERS - {"exec", name})):
+        if known and (inner in SHELLS or _PYTHON.fullmatch(inner) or (inner in WRAPPERS - {"exec", name})):
             return place
         if known and inner.endswith(".sh") and name in (SPREADS | CONTAINERS | {"time", "nohup", "exec", "env"}):
             return place
@@ -171,6 +171,12 @@ def launcher_of(words: Sequence[str]) -> tuple[Launcher, int] | None:
     if name.endswith(".py") and "/" in words[0]:
         return "python", -1
     return None
+
+
+def starter_of(words: Sequence[str]) -> tuple[Launcher, int] | None:
+    """Like `launcher_of`; also a framework that starts the launcher itself, as "command"."""
+    of_framework = any(_matches(one, [base(words[0]), *words[1:2]]) for one in FRAMEWORKS)
+    return ("command", 0) if of_framework else launcher_of(words)
 
 
 def _find(patterns: Sequence[tuple[Launcher, str]], words: Sequence[str]) -> tuple[Launcher, int] | None:
@@ -230,6 +236,8 @@ def _launcher_of_text(words: Sequence[str], place: int) -> tuple[Launcher, int] 
 def script_of(launcher: Launcher, words: Sequence[str], last: int) -> int | None:
     """Return the index of the training script (or module) after a launcher's options."""
     place = last + 1
+    if launcher == "command":
+        return None
     if launcher == "python":
         if list(words[place : place + 1]) == ["-m"]:
             place += 1

@@ -16,6 +16,12 @@ _USES = (
     ("first GPU", re.compile(r"""["']cuda:0["']|device\(["']cuda["'],\s*0\)|device_ids=\[0\]|set_device\(0\)""")),
     ("srun", re.compile(r"""["'\s(]srun\b|\bsubmitit\b|["'\s]sbatch\b|["'\s]mpirun\b""")),
 )
+# It takes the number of ranks from WORLD_SIZE alone, and its rank from Slurm.
+_WORLD_SIZE = re.compile(r"""environ(?:\.get\(|\[)\s*["']WORLD_SIZE["']|getenv\(\s*["']WORLD_SIZE["']""")
+_RANK_OF_SLURM = re.compile(r"""["']SLURM_PROCID["']""")
+_OTHER_WORLD = re.compile(
+    r"""SLURM_(?:STEP_NUM_)?N?TASKS\b|SLURM_NPROCS|environ\[\s*["']WORLD_SIZE["']\s*\]\s*=|spawn\(|\bhostlist\b"""
+)
 # A script whose Lightning Trainer may use several GPUs, and does not choose itself how its ranks are started.
 _LIGHTNING = re.compile(
     r"^[ \t]*(?:import[ \t]+(?:[\w.]+,[ \t]*)*|from[ \t]+)(?:pytorch_lightning|lightning)\b", re.MULTILINE
@@ -37,6 +43,9 @@ def python_uses(path: Path) -> tuple[str, ...] | None:
     names = [name for name, pattern in _USES if pattern.search(text)]
     if "first GPU" not in names and uses_only_first_gpu(text):
         names.append("first GPU")
+    world = _WORLD_SIZE.search(text) and _RANK_OF_SLURM.search(text) and not _OTHER_WORLD.search(text)
+    if "process group" in names and world:
+        names.append("WORLD_SIZE")
     return (*names, "Lightning") if _calls_lightning(path, text) else tuple(names)
 
 

@@ -32,6 +32,7 @@ _SUFFIXES = (".sbatch", ".slurm", ".sh", ".bash", ".sub", ".job")
 _DIRECTIVE = re.compile(rb"^#[ \t]*SBATCH[ \t]", re.MULTILINE)
 _BLANK_AFTER = re.compile(r"(?<!\\)(?:\\\\)*\\[ \t]+$")
 _REMARK_AFTER = re.compile(r"(?<!\\)(?:\\\\)*\\[ \t]+#")
+_CONTINUES = re.compile(r"-|\+{0,2}\w+(?:\.\w+)+=|\+{1,2}\w+=")  # an option, or a value for hydra
 _COMMENT_LINE = re.compile(r"\s*#(?!SBATCH|!)[#\s]*(.*)")
 _COMMENT_AFTER = re.compile(r"\s#[#\s]*(.*)")
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=")
@@ -63,18 +64,22 @@ def read(path: Path) -> JobScript:
     raw = _text(path)
     if isinstance(raw, str):
         return JobScript(str(path), error=raw)
-    text = decoded(raw)
+    return _script(path, decoded(raw))
+
+
+def _script(path: Path, text: str) -> JobScript:
+    """Return what a script with this text asks for, runs and sets."""
     windows = next((n for n, line in enumerate(text.split("\n"), 1) if line.endswith("\r")), None)
     lines = (text := text.replace("\r\n", "\n")).split("\n")
     shebang = lines[0].rstrip() if lines[0].startswith("#!") else None
     asked, texts = directives.read(lines)
     shell = shell_of(shebang) if shebang else "bash"
     walk = Walk([LOOKS * len(text) + 10_000], path, len(lines))
-    syntax: _Syntax = (None, None, None)
     if shell in SHELLS:
         walk.script(Text.of_file(text), start_folder(asked))
-        asked, texts = [one for one in asked if one.line not in walk.handed], _all_texts(texts, lines, walk)
-        syntax = _syntax_of_all(path, shell, walk)
+        asked = [one for one in asked if one.line not in walk.handed]
+        texts = _all_texts(texts, lines, walk)
+    syntax: _Syntax = _syntax_of_all(path, shell, walk) if shell in SHELLS else (None, None, None)
     return JobScript(
         str(path),
         lines=len(lines) - (not lines[-1]),
@@ -92,18 +97,14 @@ def read(path: Path) -> JobScript:
         unread=tuple(walk.started.unread),
         stops_at_errors=walk.stops_at_errors or bool(shebang and re.search(r"\s-\w*e", shebang)),
         folders=tuple(output_folders(asked, path)),
+        redirects=tuple(walk.needed.folders()),
+        missing=tuple(walk.needed.files()),
         deepspeed=tuple(walk.deepspeed),
         submits=_submits(walk, path),
         scheduler="" if asked else directives.other_scheduler(lines),
         config=next((found for one in walk.commands if (found := config_of(one)) is not None), None),
         cut=walk.cut or shell not in SHELLS,
     )
-
-
-def _all_texts(found: Sequence[JobText], lines: Sequence[str], walk: Walk) -> list[JobText]:
-    """Return what does not do what it seems to: in the directives, the commands, and the files that are started."""
-    of_directives = [one for one in found if one.line not in walk.handed]
-    return [*of_directives, *walk.texts, *_hidden_errors(lines, walk.commands), *_errors_in_started(walk)]
 
 
 def _submits(walk: Walk, path: Path) -> tuple[str, ...]:
@@ -187,10 +188,16 @@ def _comment_at(lines: Sequence[str], line: int) -> str:
     return " ".join(one[1].strip() for one in found if one)[:500]
 
 
+def _all_texts(of_directives: Sequence[JobText], lines: Sequence[str], walk: Walk) -> list[JobText]:
+    """Return what does not do what it seems to: in the directives, the commands, and the files that are started."""
+    kept = [one for one in of_directives if one.line not in walk.handed]
+    return [*kept, *walk.texts, *_hidden_errors(lines, walk), *_errors_in_started(walk)]
+
+
 def _errors_in_started(walk: Walk) -> list[JobText]:
     """Return the hidden errors of the files that the script starts."""
     files = zip(walk.started.files, walk.started.texts.values(), strict=True)
-    return [found for one, text in files for found in _hidden_errors(text.s.split("\n"), walk.commands, one.first)]
+    return [found for one, text in files for found in _hidden_errors(text.s.split("\n"), walk, one.first)]
 
 
 def _syntax_of_all(path: Path, shell: str | None, walk: Walk) -> _Syntax:
@@ -210,14 +217,15 @@ def _syntax_of_all(path: Path, shell: str | None, walk: Walk) -> _Syntax:
     return own[0], own[1], unread
 
 
-def _hidden_errors(lines: Sequence[str], commands: Sequence[JobCommand], first: int = 1) -> list[JobText]:
+def _hidden_errors(lines: Sequence[str], walk: Walk, first: int = 1) -> list[JobText]:
     """Return errors that are hard to see: a blank or comment after a backslash, typographic dashes and quotes.
 
     `first` is the number of the first of the lines.
     """
     found: list[JobText] = []
-    commands = [one for one in commands if first <= one.line < first + len(lines)]
-    dashed = {command.line for command in commands if command.words[0].startswith("-")}
+    commands = [one for one in walk.commands if first <= one.line < first + len(lines)]
+    continuing = {command.line for command in commands if _CONTINUES.match(command.words[0])}
+    continuing |= {one.line for one in walk.places.outputs if one.alone}  # a redirection without a command
     escaped = {  # "\\ " is a word or the end of one
         line
         for command in commands
@@ -228,9 +236,8 @@ def _hidden_errors(lines: Sequence[str], commands: Sequence[JobCommand], first: 
         number = place + first
         if line.lstrip().startswith("#"):
             before = lines[place - 1] if place else ""
-            following = lines[place + 1].lstrip() if place + 1 < len(lines) else ""
             continued = before.endswith("\\") and not before.lstrip().startswith("#")
-            if continued and following.startswith("-") and number + 1 in dashed:
+            if continued and _after_comments(lines, place) + first in continuing:
                 found.append(JobText(number, "ended", masked(line.strip())[:200]))
         elif _BLANK_AFTER.search(line) and number in escaped:
             found.append(JobText(number, "blank", masked(line.strip())[:200]))
@@ -247,6 +254,13 @@ def _hidden_errors(lines: Sequence[str], commands: Sequence[JobCommand], first: 
             elif word and word[0] in directives.CURLY:
                 found.append(JobText(at, "quote", word[:200]))
     return found
+
+
+def _after_comments(lines: Sequence[str], place: int) -> int:
+    """Return the index of the first line from `place` that is not a comment."""
+    while place < len(lines) and lines[place].lstrip().startswith("#"):
+        place += 1
+    return place
 
 
 def config_of(command: JobCommand) -> str | None:

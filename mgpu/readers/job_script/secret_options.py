@@ -13,9 +13,22 @@ _SHORTEST_SECRET = 8
 _PLACEHOLDER = re.compile(
     r"[<>\[\]{}*]|\.\.\.|x{3}|your|token|key|insert|change|replace|todo|secret|password|here|fill", re.IGNORECASE
 )
+_LOGIN = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@$]{1,100}:([^\s/@$]{5,200})@([^\s/:@$]+)")  # password, host
+_NO_PASSWORDS = frozenset({"passwd", "passw0rd", "postgres", "12345", "123456", "admin", "guest"})
 _FOLDER = r"[\w.@-]{1,32}"
 # Where something is, or the name of a variable: a file that has the secret, --pwd of a container, HF_DATASETS_CACHE.
 _NO_SECRET = re.compile(rf"(?:~|\.{{1,2}})?/{_FOLDER}(?:/{_FOLDER})*/?|[A-Z]+(?:_[A-Z]+)+")
+
+
+def login_in_url(value: str) -> bool:
+    """Whether a value has a user and a password in a URL, as HTTPS_PROXY may have: http://me:...@proxy:3128."""
+    found = _LOGIN.search(value)
+    return (
+        found is not None
+        and not _PLACEHOLDER.search(found[1])
+        and found[1].lower() not in _NO_PASSWORDS
+        and not _PLACEHOLDER.search(found[2])
+    )
 
 
 def secret_options(words: Sequence[str], lines: Sequence[int]) -> list[JobText]:

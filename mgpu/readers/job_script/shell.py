@@ -6,9 +6,8 @@ Parses the constructs that job scripts use, not all of bash: anything it does no
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
+from mgpu.readers.job_script.shell_nodes import Assign, Block, Node, Simple
 from mgpu.readers.job_script.shell_words import DEEPEST, ENDS_WORD, PLAIN, Part, Text, TooMuch, Word, WordReader
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -20,46 +19,8 @@ _RESERVED = frozenset({
     "select", "[[", "!", "time", "coproc",
 })
 # fmt: on
+_WRITES = frozenset({">", ">>", ">|", "&>", "&>>"})
 _DECLARES = frozenset({"export", "declare", "local", "readonly", "typeset"})
-
-
-@dataclass
-class Assign:
-    """NAME=value, NAME+=value, NAME=(values)."""
-
-    name: str
-    values: list[Word]
-    line: int
-    array: bool = False
-    append: bool = False
-    element: bool = False  # NAME[3]=value
-    raw: str = ""
-
-
-@dataclass
-class Simple:
-    """A simple command: assignments and words."""
-
-    words: list[Word]
-    assigns: list[Assign]
-    line: int
-    heredoc: Text | None = None  # its stdin
-    heredoc_quoted: bool = False
-
-
-@dataclass
-class Block:
-    """A compound command: a group, the parts of an `if` or `case`, or the body of a loop."""
-
-    kind: Literal["group", "subshell", "if", "loop", "case", "function", "pipe", "or"]
-    parts: list[list[Node]] = field(default_factory=list)  # if: its conditions, then one list per branch
-    name: str = ""  # of a function, or a loop's variable
-    otherwise: bool = False  # if: there is an else
-    background: bool = False
-    line: int = 1
-
-
-Node: TypeAlias = "Simple | Block"
 
 
 class Reader(WordReader):
@@ -344,6 +305,8 @@ class Reader(WordReader):
             end = "".join(part.text.s for part in word.parts)
             quoted = any(part.quoted for part in word.parts) or "\\" in word.raw
             self._waiting.append((command or Simple([], [], 1), end, quoted, operator == "<<-"))
+        elif command is not None and operator in _WRITES:
+            command.outputs.append(word)
 
     def _heredocs(self) -> None:
         """Read the heredocs that begin on this line."""

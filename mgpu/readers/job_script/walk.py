@@ -7,39 +7,32 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mgpu.known_launchers import Launcher
 from mgpu.readers.job_script import programs, started_files
-from mgpu.readers.job_script.deepspeed_options import deepspeed_files
-from mgpu.readers.job_script.expansion import HOLE, LONGEST_SHOWN, LONGEST_VALUE, Env, Expander, How, Value, join
-from mgpu.readers.job_script.secret_options import may_be_secret, secret_options
-from mgpu.readers.job_script.shell import Assign, Block, Node, Reader, Simple
+from mgpu.readers.job_script.exit_codes import exit_code
+from mgpu.readers.job_script.expansion import LONGEST_VALUE, Env, How, Value, join, plain
+from mgpu.readers.job_script.missing_files import MissingFiles
+from mgpu.readers.job_script.records import Recorder
+from mgpu.readers.job_script.shell import Reader
+from mgpu.readers.job_script.shell_nodes import Assign, Block, Node, Simple
 from mgpu.readers.job_script.shell_words import Part, Text, TooMuch, Word
 from mgpu.readers.job_script.started_files import StartedFiles
-from mgpu.secret_names import is_secret_name
-from mgpu.secrets_masking import MASK, is_secret_word, masked, masked_argv
-from mgpu.snapshot import JobCommand, JobDeepSpeed, JobSet, JobText, JobTrap
+from mgpu.snapshot import JobTrap
 
-_MOST_COMMANDS = 2_000
 _LONGEST_RUN, _MOST_RUNS = 200, 10  # of commands inside $( ): characters, and number recorded
 _DEEPEST = 12  # maximum depth of nested shells and functions
 _SHELL_SCRIPT = (".sh", ".bash", ".sbatch", ".slurm")
 
 
-class Walk(Expander):
+class Walk(Recorder):
     """Walks through the statements of a script, and of the files it starts, once."""
 
     def __init__(self, budget: list[int], path: Path, lines: int) -> None:
-        super().__init__(budget)
-        self.commands: list[JobCommand] = []
-        self.sets: list[JobSet] = []
+        super().__init__(budget, StartedFiles(path, lines, budget))
         self.traps: list[JobTrap] = []
-        self.texts: list[JobText] = []
-        self.deepspeed: list[JobDeepSpeed] = []
-        self.started = StartedFiles(path, lines, budget)
         self.stops_at_errors = False
         self.cut = False
-        self._statement = 1  # line of the current top-level statement
         self.handed: set[int] = set()  # lines of heredocs, which are input of commands
+        self.needed = MissingFiles(path, self.commands, self.started.unread, self.places)
         self._beside = path.parent
         self._functions: dict[str, list[Node]] = {}
 
@@ -118,7 +111,7 @@ class Walk(Expander):
         """Merge the variables after branches: keep values that are equal in all branches."""
         names = {name for end in ends for name in end.values}
         for name in names:
-            seen = [_plain(end.values.get(name)) for end in ends]
+            seen = [plain(end.values.get(name)) for end in ends]
             if all(value == seen[0] for value in seen):
                 value = ends[0].values.get(name)
                 if value is not None:
@@ -137,6 +130,7 @@ class Walk(Expander):
         if not node.words:
             for assign in node.assigns:
                 self._assign(assign, env, how, exported=assign.name in env.exported or env.all_exported)
+            self._record_outputs(node, env, how, len(self.commands))
             return
         fields = self._fields(node.words, env, how)
         if not fields:
@@ -145,7 +139,9 @@ class Walk(Expander):
         for assign in node.assigns:
             value = self._expand_value(assign.values, env, how) if not assign.array else Text()
             given[assign.name] = value
+        before = len(self.commands)
         self._command(fields, env, how, given, node)
+        self._record_outputs(node, env, how, before)
 
     def _declare(self, node: Simple, first: str, env: Env, how: How) -> None:
         flags = "".join(word.raw[1:] for word in node.words[1:] if word.raw.startswith("-"))
@@ -187,43 +183,6 @@ class Walk(Expander):
         """Set a variable to a value that is known only in the job: read NAME, for NAME in ..."""
         env.values[name] = self._unknown(name, env, 0)
         self._add_set(name, line, f"${name}", env, how, exported=name in env.exported, raw=f"${name}")
-
-    def _record_assignment(self, assign: Assign, flat: Text, env: Env, how: How, *, exported: bool) -> None:
-        secret = is_secret_name(assign.name)
-        if is_secret_word(assign.name, flat.s) and not HOLE.search(flat.s) and may_be_secret(flat.s):
-            self.texts.append(JobText(assign.line, "secret", assign.name))
-        shown = MASK if secret and flat.s and not HOLE.search(flat.s) else masked(self._fill_holes(flat))
-        raw = f"{assign.name}={MASK}" if secret else masked(assign.raw[:LONGEST_SHOWN])
-        self._add_set(assign.name, assign.line, shown, env, how, exported=exported, raw=raw, flat=flat)
-
-    def _add_set(
-        self,
-        name: str,
-        line: int,
-        value: str,
-        env: Env,
-        how: How,
-        *,
-        exported: bool = False,
-        raw: str = "",
-        flat: Text | None = None,
-    ) -> None:
-        """Record that a variable is set."""
-        if len(self.sets) >= _MOST_COMMANDS:
-            return
-        self.sets.append(
-            JobSet(
-                line,
-                name,
-                value,
-                exported,
-                env.on_node,
-                tuple(self._variables(flat, 0)) if flat else (),
-                raw,
-                self._statement,
-                unsure=how.unsure,
-            )
-        )
 
     def _command(self, fields: list[Text], env: Env, how: How, given: Mapping[str, Text], node: Simple) -> None:
         """Process a command with expanded words."""
@@ -279,7 +238,8 @@ class Walk(Expander):
         if len(words) < 2 or words[0] in ("-", "-p", "-l"):
             return
         signals = tuple(word.removeprefix("SIG") for word in words[1:])
-        self.traps.append(JobTrap(line, signals, self._fill_holes(fields[1])))
+        code = exit_code(Reader(fields[1], self.budget).all()[0], self._functions)
+        self.traps.append(JobTrap(line, signals, self._fill_holes(fields[1]), code))
         called = dataclasses.replace(how, unsure=True, background=False)
         inside = dataclasses.replace(env.copy(), depth=env.depth + 1, through=(*env.through, "trap"))
         self._text(fields[1], inside, called)
@@ -350,7 +310,7 @@ class Walk(Expander):
             if base in programs.SHELLS:
                 self._shell(fields, words, env, typed, how, given, node)
                 return
-            if programs.launcher_of(words):
+            if programs.starter_of(words):
                 break
             if _may_be_script(words[0]) and self._start(fields, words, env.child("bash", given=given), how):
                 self._record(fields, env, how, node, given=given)
@@ -420,59 +380,6 @@ class Walk(Expander):
         else:
             self._record(fields, env, how, node, given=given)
 
-    def _record(
-        self,
-        fields: list[Text],
-        env: Env,
-        how: How,
-        node: Simple,
-        *,
-        given: Mapping[str, Text] | None = None,
-        starts: bool = False,
-    ) -> int | None:
-        """Record a command and return its index."""
-        if len(self.commands) >= _MOST_COMMANDS:
-            raise TooMuch
-        words = shown_words = [self._fill_holes(one) for one in fields]
-        launcher, script, line = None, None, self._line_of(fields, node.line, self._statement)
-        if not starts and (found := programs.launcher_of(words)):
-            launcher, script, shown_words, fields = _launch(found, words, fields)
-        lines = tuple(word.line(node.line) for word in fields)
-        variables = [one for place, word in enumerate(fields) for one in self._variables(word, place)]
-        command = JobCommand(
-            line,
-            tuple(masked_argv(shown_words)),
-            tuple(variables),
-            through=env.through,
-            step=env.step,
-            env=self._mask_env(given or {}),
-            launcher=launcher,
-            script=script,
-            background=how.background,
-            unsure=how.unsure,
-            inner=how.inner,
-            lines=lines,
-            statement=self._statement,
-            code_lost=how.piped,
-            uses=self._uses(shown_words, script, env) if launcher == "python" else None,
-        )
-        self.commands.append(command)
-        self.texts += secret_options(shown_words, lines)
-        self.deepspeed += deepspeed_files(command, lambda file: self.started.find(file, env.folder, env.beside))
-        return len(self.commands) - 1
-
-    def _uses(self, words: list[str], script: int | None, env: Env) -> tuple[str, ...] | None:
-        """Return what the Python script of a command uses; None if it was not read."""
-        if script is None:
-            return None
-        module = words[script - 1].endswith("-m")
-        return self.started.python_uses(words[script], env.folder, env.beside, module=module)
-
-    def _mask_env(self, given: Mapping[str, Text]) -> dict[str, str]:
-        return {
-            name: MASK if is_secret_name(name) else masked(self._fill_holes(value)) for name, value in given.items()
-        }
-
     def _substitute(self, part: Part, env: Env, how: How) -> Text:
         if env.depth > _DEEPEST:
             raise TooMuch
@@ -490,25 +397,3 @@ class Walk(Expander):
 def _may_be_script(word: str) -> bool:
     """Whether a program may be a shell script of the user: train.sh, ./train."""
     return not word.startswith("-") and (word.endswith(_SHELL_SCRIPT) or "/" in word)
-
-
-def _launch(
-    found: tuple[Launcher, int], words: list[str], fields: list[Text]
-) -> tuple[Launcher, int | None, list[str], list[Text]]:
-    """Return a launcher, the index of its script, and its words: "python -m torch.distributed.run" is one name."""
-    launcher, last = found
-    script = programs.script_of(launcher, words, last)
-    if last <= 0:
-        return launcher, script, words, fields
-    shown = [" ".join(words[: last + 1]), *words[last + 1 :]]
-    return launcher, None if script is None else script - last, shown, _join_first(fields, last + 1)
-
-
-def _join_first(fields: list[Text], number: int) -> list[Text]:
-    return [join(fields[:number]), *fields[number:]]
-
-
-def _plain(value: Value | None) -> str | None:
-    if value is None:
-        return None
-    return "\0".join(one.s for one in value) if isinstance(value, list) else value.s
