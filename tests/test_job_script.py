@@ -665,6 +665,7 @@ REPORTS: tuple[tuple[str, str, bool], ...] = (
     ("srun torchrun t.py\npython b.py", "srun starts torchrun t.py on line 2. Starts python b.py on line 3.", True),
     ("for x in 1 2; do torchrun t.py; torchrun t.py; done", "Starts torchrun t.py on line 2.", False),
     ("/some/where/with/a/long/name/envs/mine/bin/accelerate launch t.py", "Starts accelerate launch t.py on", False),
+    ("/some/where/with/a/long/name/envs/mine/bin/swift sft --model a", "Starts swift sft on line 2.", False),
     ("accelerate launch --config_file $C t.py", "2 lines; not read: $C. Nothing", False),
     ("accelerate launch --config_file ${3:-a.yaml} t.py", "not read: $3.", False),
     ("accelerate launch --config_file no.yaml t.py", "not read: no.yaml.", False),
