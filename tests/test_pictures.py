@@ -27,7 +27,7 @@ SHARED = """\
 # our cluster's config
 compute_environment: LOCAL_MACHINE
 distributed_type: FSDP
-mixed_precision: no         # fp32 for now
+mixed_precision: fp32       # for now
 fsdp_config:
   fsdp_version: 2
   fsdp_backward_prefetch_policy: BACKWARD_PRE
