@@ -83,6 +83,16 @@ def test_lines_that_powershell_broke(width: int, tmp_path: Path) -> None:
     assert "PYTHONUTF8" in texts
 
 
+def test_the_exception_is_not_a_part_of_the_underline_above_it(tmp_path: Path) -> None:
+    width = 61
+    underline = " " * 11 + "~" * 21 + "^" * (2 * width - 32)  # ends at the edge of the window
+    path = tmp_path / "run.log"
+    path.write_bytes(redirected([*TRACEBACK[:8], underline, TRACEBACK[-1]], width).encode("utf-16"))
+    (one,) = read.read_logs([path]).raised
+    assert one.type == "UnicodeEncodeError"
+    assert one.message == TRACEBACK[-1].partition(": ")[2]
+
+
 @pytest.mark.parametrize("width", [48, 90])
 def test_a_kernels_assertion_in_the_error_record(width: int, tmp_path: Path) -> None:
     stderr = [KERNEL, KERNEL, "RuntimeError: CUDA error: device-side assert triggered"]

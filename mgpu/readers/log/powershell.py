@@ -110,7 +110,8 @@ class PowerShell:
         """Whether the word at the end of a full line is too long for any line, so that it was cut."""
         word = text.rpartition(" ")[2]
         is_rule = len(set(word)) == 1
-        return not is_rule and _cells(word + below.split(" ")[0]) > (self._width or 0)
+        is_underline = not word.strip("~^") and below[:1] not in "~^"  # Python's, with the exception below it
+        return not (is_rule or is_underline) and _cells(word + below.split(" ")[0]) > (self._width or 0)
 
 
 def _above(lines: Sequence[str], before: int | None, pattern: re.Pattern[str]) -> int | None:
