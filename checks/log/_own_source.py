@@ -1,4 +1,8 @@
-"""What does the user's own source, where it is beside a log, say about the values of the line that failed?"""
+"""What does the user's own source, where it is beside a log, say about the values of the line that failed?
+
+A sentence is said only if no other run of the same source could contradict it. The lines themselves are shown as
+evidence.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +17,14 @@ from mgpu.snapshot import Definition, Log, UncaughtException
 from mgpu.text import listed
 
 from ._messages import short_name
+from ._values_that_are_none import name_of_none
 
 _MOST = 4  # lines of a finding
 _LONGEST = 140  # characters of a line
 _MOST_KEYS = 8
 _UNSET = re.compile(r"(?:local variable|free variable|variable) '(?P<name>\w+)'")
 _PATH = re.compile(r"'(?P<path>[^'\n]*[^'\n/])/?'")
-_OF_SIZES = re.compile(
-    r"mat1 and mat2|size mismatch|Given (?:groups|normalized_shape)|normalized_shape|The size of tensor|expected input"
-    r"|must match|same (?:size|number)|shape '\[|running_mean should|out of range in self|index out of range"
-)
-_LAYER = re.compile(r"\b(?:nn|torch|F|layers|tf)\.\w+\(|(?:Linear|Conv\d?d?|Norm\w*|Embedding|LSTM|GRU|Attention)\w*\(")
 _SHORTEST_DEFAULT = 3  # characters of a path
-
 _WITHOUT_GRADIENTS = Fix(
     "Evaluate without gradients.", ("with torch.no_grad():", "@torch.no_grad()  # above the function")
 )
@@ -37,32 +36,14 @@ def with_source(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     one = _exception_of(problem, log) if log is not None else None
     if one is None or not one.defined:
         return problem
-    meant = _meaning(problem, one)
-    quoted = not one.own_code or one.own_code in meant.cause
-    lines = ["" if quoted else f"{one.place}: {one.own_code}", *map(_line, _worth_showing(one.defined))]
-    return replace(meant, evidence={**problem.evidence, "source": "\n".join(filter(None, lines))})
-
-
-def _meaning(problem: Problem, one: UncaughtException) -> Problem:
-    """Return the problem with the sentence that follows from the source, and the fix if there is a better one."""
-    if unset := _of_kind(one.defined, "set_elsewhere"):
-        return _not_set(problem, one, unset)
     says, option = _says(one), _default_path(one)
     better = [_pass_path(option)] if option else []
     better += [_WITHOUT_GRADIENTS] if _of_kind(one.defined, "keeps_gradients") else []
-    return replace(problem, cause=f"{says} {problem.cause}" if says else problem.cause, fix=(*better, *problem.fixes))
-
-
-def _not_set(problem: Problem, one: UncaughtException, unset: Definition) -> Problem:
-    """Explain an attribute that an object of the user's own lacks, and that another method sets."""
-    where, _, method = unset.place.partition(" in ")
-    setter = f"{unset.name.partition('.')[0]}.{method}()" if method else where
-    return replace(
-        problem,
-        title=f"{one.place} reads {unset.name}, which only {setter} sets, and that had not run before",
-        cause=f"{where} is the line that sets it. It ran later, for another object, or in a branch that was not taken.",
-        fix=Fix(f"Set it in __init__, or make sure that {setter} runs before."),
-    )
+    cause = f"{says} {problem.cause}" if says else problem.cause
+    quoted = not one.own_code or one.own_code in cause
+    lines = ["" if quoted else f"{one.place}: {one.own_code}", *map(_line, _worth_showing(one.defined))]
+    evidence = {**problem.evidence, "source": "\n".join(filter(None, lines))}
+    return replace(problem, cause=cause, fix=(*better, *problem.fixes), evidence=evidence)
 
 
 def _exception_of(problem: Problem, log: Log) -> UncaughtException | None:
@@ -82,8 +63,7 @@ def _worth_showing(found: Sequence[Definition]) -> list[Definition]:
 
 def _line(one: Definition) -> str:
     code = one.code if len(one.code) <= _LONGEST else f"{one.code[: _LONGEST - 4]} ..."
-    branch = f"  (only in: {one.only_in})" if one.only_in else ""
-    return f"{one.place}: {code}{branch}"
+    return f"{one.place}: {code}"
 
 
 def _says(one: UncaughtException) -> str:
@@ -91,28 +71,27 @@ def _says(one: UncaughtException) -> str:
     short, found = short_name(one.type), one.defined
     if option := _default_path(one):
         return (
-            f"The path begins with the default of {option.flag or option.name}, {option.value} ({option.place}): "
-            "the run was probably started without that option."
+            f"{option.flag or option.name} has the default {option.value} ({option.place}), with which the path begins."
         )
-    if kept := _of_kind(one.defined, "keeps_gradients"):
+    if kept := _of_kind(found, "keeps_gradients"):
         return (
-            f"{kept.name}() evaluates with gradients ({kept.place}): nothing in the calls of the traceback is under "
-            "torch.no_grad(). All activations then stay for a backward pass that does not come."
+            f"{kept.name}() evaluates with gradients ({kept.place}): nothing in the files of the traceback switches "
+            "them off. All activations then stay for a backward pass that does not come."
         )
-    if similar := _of_kind(one.defined, "similar_name"):
+    if similar := _of_kind(found, "similar_name"):
         return f"{similar.name} has nearly this name ({similar.place})."
     if "NoneType" in one.message:
-        return _why_none(found)
+        return _why_none(one)
     if unset := _UNSET.search(one.message):
         return _why_unset(unset["name"], one)
     if short == "KeyError":
-        return _which_keys(found)
-    if short == "AttributeError":
-        return _which_attribute(found)
+        return _which_keys(one)
+    if part := _of_kind(found, "set_elsewhere"):
+        return f"In its class, only this line sets {part.name}: {part.place}."
+    if part := _of_kind(found, "similar_attribute"):
+        return f"The class has {part.name} ({part.place})."
     if similar := _of_kind(found, "similar_parameter"):
         return f"The definition ({similar.place}) has {similar.name}: probably that is meant."
-    if short in ("RuntimeError", "ValueError", "IndexError") and _OF_SIZES.search(one.message):
-        return _how_made(found)
     return ""
 
 
@@ -124,13 +103,13 @@ def _default_path(one: UncaughtException) -> Definition | None:
     """Return the option or field whose default is the beginning of a path that does not exist."""
     if short_name(one.type) not in ("FileNotFoundError", "NotADirectoryError") and "No such file" not in one.message:
         return None
-    paths = [path["path"] for path in _PATH.finditer(one.message)]
+    paths = [path["path"].removeprefix("./") for path in _PATH.finditer(one.message)]
     for part in one.defined:
-        default = (part.value or "").strip("'\"").rstrip("/") if part.kind in ("option", "field", "parameter") else ""
-        if len(default.removeprefix("./")) >= _SHORTEST_DEFAULT and any(
-            path.removeprefix("./").startswith(default.removeprefix("./")) for path in paths
-        ):
-            return part if part.kind != "parameter" else None
+        default = (part.value or "").strip("'\"").rstrip("/").removeprefix("./")
+        if part.kind not in ("option", "field") or len(default) < _SHORTEST_DEFAULT or default not in part.code:
+            continue
+        if any(path == default or path.startswith(f"{default}/") for path in paths):
+            return part
     return None
 
 
@@ -143,61 +122,35 @@ def _pass_path(option: Definition) -> Fix:
     )
 
 
-def _why_none(found: Sequence[Definition]) -> str:
-    for part in found:
-        if part.kind == "function" and part.ends_without_value:
-            return f"{part.name}() can end without returning a value ({part.place}): it then returns None."
-        if part.value == "None" and part.kind == "parameter":
-            return f"{part.name} is None unless a call passes another value ({part.place})."
-        if part.value == "None" and part.kind == "passed":
-            return f"The call at {part.place} passes None for {part.name}."
-        if part.kind == "option" and part.value in (None, "None") and "store_true" not in part.code:
-            return (
-                f"{part.flag} has no default ({part.place}): {part.name} is None if the run does not get this option."
-            )
-        if part.kind == "field" and part.value == "None":
-            return f"{part.name} is None by default ({part.place})."
-        if part.kind == "set" and re.search(r"(?<![=!<>])= ?None$", part.code):
-            return f"{part.name} is set to None in {part.place}."
+def _why_none(one: UncaughtException) -> str:
+    """Say what makes exactly the expression None that was."""
+    name = name_of_none(one, one.code or "")
+    own = next((part for part in one.defined if part.name == name), None)
+    if own is None:
+        return ""
+    if own.kind == "option" and own.value in (None, "None") and not re.search(r"store_|required=True|nargs", own.code):
+        return f"{own.flag} has no default ({own.place}): {own.name} is None if the run does not get this option."
+    if own.kind == "passed" and own.value == "None":
+        return f"The call at {own.place} passes None for {own.name}."
+    made = re.search(r"=\s*(?:await )?(?P<function>\w+)\([^()]*\)$", own.code) if own.kind == "set" else None
+    called = next((part for part in one.defined if made and part.name == made["function"]), None)
+    if called is not None and called.ends_without_value:
+        return f"{called.name}() can end without returning a value ({called.place}): it then returns None."
     return ""
 
 
 def _why_unset(name: str, one: UncaughtException) -> str:
     part = next((part for part in one.defined if part.name == name and part.kind in ("set", "loop")), None)
-    if part is None:
-        return ""
-    if part.only_in:
-        return f"{name} is only set in a branch that did not run ({part.place}): {part.only_in}."
-    line, failed = (re.search(r":(\d+)", place) for place in (part.place, one.place or ""))
-    if line and failed and int(line[1]) > int(failed[1]):
+    line, failed = (re.search(r":(\d+)", place) for place in (part.place if part else "", one.place or ""))
+    if part and line and failed and int(line[1]) > int(failed[1]):
         return f"{name} gets its value after this line ({part.place})."
     return ""
 
 
-def _which_keys(found: Sequence[Definition]) -> str:
-    part = next((part for part in found if part.keys), None)
-    if part is None:
+def _which_keys(one: UncaughtException) -> str:
+    part = next((part for part in one.defined if part.keys and not part.depth), None)
+    if part is None or one.message.strip("'\"") in part.keys or f"{part.name}[" not in (one.own_code or ""):
         return ""
-    more = f" and {len(part.keys) - _MOST_KEYS} more" if len(part.keys) > _MOST_KEYS else ""
-    keys = listed(part.keys[:_MOST_KEYS]) if not more else ", ".join(part.keys[:_MOST_KEYS])
-    return f"{part.name} has the keys {keys}{more} ({part.place})."
-
-
-def _which_attribute(found: Sequence[Definition]) -> str:
-    if part := _of_kind(found, "similar_attribute"):
-        return f"The class has {part.name} ({part.place})."
-    return ""
-
-
-def _how_made(found: Sequence[Definition]) -> str:
-    """Name the layers of the failed line with the sizes that they were made for."""
-    layers = [
-        part for part in found if part.kind == "set" and part.name.startswith("self.") and _LAYER.search(part.code)
-    ]
-    texts = [f"{part.name} is made in {part.place}: {part.code.partition('=')[2].strip()}." for part in layers[:1]]
-    sizes = [
-        f"{part.name} is {part.value} there ({'the default' if part.kind != 'passed' else 'passed'} in {part.place})."
-        for part in found
-        if texts and part.depth and part.value and re.search(rf"\b{re.escape(part.name)}\b", texts[0])
-    ]
-    return " ".join([*texts, *sizes[:2]])
+    if len(part.keys) > _MOST_KEYS:
+        return f"{part.name} has {len(part.keys)} keys, among them {listed(part.keys[:_MOST_KEYS])} ({part.place})."
+    return f"{part.name} has the keys {listed(part.keys)} ({part.place})."

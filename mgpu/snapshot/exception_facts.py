@@ -36,9 +36,8 @@ class Definition:
     code: Text  # the statement in one line
     value: Text | None = None  # of a parameter, an option or a field: its default; of what was passed: the argument
     flag: Text | None = None  # of an option: "--data"
-    only_in: Text | None = None  # the branch in which alone it is set: "if args.resume"
     depth: int = 0  # steps from the line that failed
-    keys: tuple[Text, ...] = ()  # of a dict that is written out there
+    keys: tuple[Text, ...] = ()  # of a dict that is written out there, and that nothing in the file changes
     ends_without_value: bool = False  # a function that returns values, but can also end without a return
 
 

@@ -184,15 +184,41 @@ def _leaves(body: list[ast.stmt]) -> bool:
         return True
     if isinstance(last, ast.If):
         return _leaves(last.body) and _leaves(last.orelse)
-    if isinstance(last, ast.With):
+    if isinstance(last, (ast.With, ast.AsyncWith)):
         return _leaves(last.body)
+    if isinstance(last, (ast.For, ast.AsyncFor)):  # its `else` runs unless it breaks
+        return _leaves(last.orelse)
     if isinstance(last, ast.While):
-        return isinstance(last.test, ast.Constant) and bool(last.test.value)
+        return (isinstance(last.test, ast.Constant) and bool(last.test.value)) or _leaves(last.orelse)
     if isinstance(last, ast.Try):
         handled = all(_leaves(one.body) for one in last.handlers)
         return _leaves(last.finalbody) or ((_leaves(last.body) or _leaves(last.orelse)) and handled)
     if isinstance(last, ast.Match):
         return all(_leaves(case.body) for case in last.cases)
     if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-        return ast.unparse(last.value.func) in ("sys.exit", "exit", "quit", "os._exit")
+        name = ast.unparse(last.value.func).rpartition(".")[2]
+        return name in ("exit", "quit", "_exit", "error", "fail", "abort", "skip")
     return isinstance(last, ast.Assert) and isinstance(last.test, ast.Constant) and not last.test.value
+
+
+def is_otherwise_bound(function: Function, name: str) -> bool:
+    """Whether a function gets a name in a way whose value is not looked up: **kwargs, an import, `as error`, global."""
+    arguments = function.args
+    return name in (getattr(arguments.vararg, "arg", ""), getattr(arguments.kwarg, "arg", "")) or any(
+        name in _otherwise(node) for node in ast.walk(function)
+    )
+
+
+def _otherwise(node: ast.AST) -> list[str | None]:
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return [one.asname or one.name.partition(".")[0] for one in node.names]
+    if isinstance(node, (ast.Global, ast.Nonlocal)):
+        return [*node.names]
+    if isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
+        return [node.name]
+    return [one.id for one in node.targets if isinstance(one, ast.Name)] if isinstance(node, ast.Delete) else []
+
+
+def unpacks(call: ast.Call) -> bool:
+    """Whether a call unpacks a list or a dict, so that it is not known what it passes."""
+    return any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords)

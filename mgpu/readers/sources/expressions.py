@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 
 from mgpu.readers.log.line import shown_text
+from mgpu.readers.sources.shown_code import shown_code
 
 _SHOWN = 60  # characters of a value
-_KEYS = 30  # of a dict
+_KEYS = 100  # of a dict
 _EVALUATED = ("test", "iter", "value", "exc", "msg", "items", "targets", "subject")
 
 
@@ -54,7 +55,7 @@ def _bound_inside(expression: ast.expr) -> set[str]:
         if isinstance(node, ast.comprehension):
             own |= {one.id for one in ast.walk(node.target) if isinstance(one, ast.Name)}
         elif isinstance(node, ast.Lambda):
-            own |= {one.arg for one in node.args.args}
+            own |= {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
     return own
 
 
@@ -74,12 +75,13 @@ def last_name(node: ast.AST) -> str:
 
 def keys(value: ast.AST | None) -> tuple[str, ...]:
     """Return the keys of a dict that is written out; nothing for another value, or for a key that is computed."""
-    if not isinstance(value, ast.Dict) or not all(isinstance(one, ast.Constant) for one in value.keys):
+    if not isinstance(value, ast.Dict) or len(value.keys) > _KEYS:
         return ()
-    return tuple(shown_text(str(one.value)) for one in value.keys[:_KEYS] if isinstance(one, ast.Constant))
+    written = [one for one in value.keys if isinstance(one, ast.Constant)]
+    return tuple(shown_text(str(one.value)) for one in written) if len(written) == len(value.keys) else ()
 
 
 def shown(value: ast.expr) -> str:
     """Return a value as one line of source, clipped, with secrets masked."""
-    text = shown_text(" ".join(ast.unparse(value).split()))
+    text = shown_code(" ".join(ast.unparse(value).split()))
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]} ..."

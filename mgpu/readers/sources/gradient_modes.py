@@ -15,7 +15,10 @@ _EVALUATES = re.compile(
     r"(?i)(?:^|_)(?:eval|evaluat\w*|valid|validat\w*|val|test\w*|predict\w*|infer\w*|sampl\w*)(?:_|$)"
 )
 _TRAINS = re.compile(r"(?i)train|(?:^|_)fit(?:_|$)")
-_WITHOUT = frozenset({"no_grad", "inference_mode", "set_grad_enabled", "requires_grad_", "enable_grad"})
+# Of whatever may switch gradients off, in any file of the traceback.
+_SWITCHES = re.compile(
+    r"no_grad|inference_mode|set_grad_enabled|requires_grad|enable_grad|nullcontext|contextmanager|\.freeze\("
+)
 _OF_TORCH = "torch"
 
 
@@ -27,7 +30,9 @@ def kept(frames: Sequence[Scope | None], calls: Sequence[TracedCall]) -> Definit
     if any(call.package not in ("", _OF_TORCH) for call in calls):
         return None
     known = [scope for scope, call in zip(frames, calls, strict=True) if scope is not None or call.file]
-    if not known or any(scope is None or _trains(scope) or _switches_off(scope) for scope in known):
+    if not known or not any(call.function == "forward" for call in calls):
+        return None
+    if any(scope is None or _trains(scope) or _switches(scope) for scope in known):
         return None
     return next((found for scope in reversed(known) if scope and (found := _evaluation(scope))), None)
 
@@ -43,15 +48,11 @@ def _called(function: Function) -> set[str]:
     return {last_name(one) or getattr(one, "attr", "") for one in calls}
 
 
-def _switches_off(scope: Scope) -> bool:
-    """Whether what a statement is in mentions a switch of gradients."""
-    around = [node for node in scope.around if isinstance(node, (ast.With, ast.AsyncWith))]
-    managers = [item.context_expr for node in around for item in node.items]
-    function = scope.function
-    decorators = function.decorator_list if function else []
-    if any(last_name(part) in _WITHOUT for whole in (*managers, *decorators) for part in ast.walk(whole)):
-        return True
-    return function is not None and not _called(function).isdisjoint(_WITHOUT)
+def _switches(scope: Scope) -> bool:
+    """Whether the file of a frame mentions a switch of gradients, or the frame is in a `with` that may be one."""
+    return bool(_SWITCHES.search("\n".join(scope.module.lines))) or any(
+        isinstance(node, (ast.With, ast.AsyncWith)) for node in scope.around
+    )
 
 
 def _evaluation(scope: Scope) -> Definition | None:

@@ -6,6 +6,7 @@ It is what a person would look up before reading on.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -13,6 +14,7 @@ from mgpu.readers.log.line import shown_text
 from mgpu.readers.sources import bindings, classes, expressions, message_subjects, option_definitions
 from mgpu.readers.sources.bindings import FUNCTIONS, Binding
 from mgpu.readers.sources.frame_scopes import Scope, call_of, scope_at
+from mgpu.readers.sources.shown_code import shown_code
 from mgpu.readers.sources.source_files import Module, Sources
 from mgpu.snapshot import Definition, TracedCall, UncaughtException
 
@@ -66,7 +68,14 @@ class Lookup:
         root, _, rest = name.partition(".")
         if rest and root == scope.own_object:
             return self._follow_attribute(scope, rest)
-        if rest and option_definitions.holds_settings(root) and self._add_option(scope.module, name):
+        if any(isinstance(node, FUNCTIONS) and bindings.is_otherwise_bound(node, root) for node in scope.around):
+            return []
+        if (
+            rest
+            and "." not in rest
+            and option_definitions.holds_settings(root)
+            and self._add_option(scope.module, name)
+        ):
             return []
         function = scope.function
         if rest and function and (found := bindings.of_attribute(function, root, rest)):
@@ -94,33 +103,19 @@ class Lookup:
                 self._add_in(there, call, root, "passed", value=expressions.shown(value))
                 whole = f"{dot}{rest}" if rest and expressions.dotted(value) else ""
                 return [(there, f"{one}{whole}") for one in expressions.names(value)]
-            if any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords):
-                return []
-        if default is not None:
+        if default is not None and (call is None or not bindings.unpacks(call)):
             self._add(scope.module, function, root, "parameter", value=expressions.shown(default))
         return []
 
     def _call(self, scope: Scope) -> tuple[Scope | None, ast.Call | None]:
-        """Return the call of a scope's function: that of the traceback, else the only one of its class."""
+        """Return the call of the traceback that called a scope's function, and where it is."""
         if scope.frame is None:
-            made = scope.owner is not None and scope.function is not None and scope.function.name == "__init__"
-            return self._only_call(scope.owner.name) if made and scope.owner else (None, None)
+            return None, None
         above = scope.frame - 1
         while above > 0 and self.calls[above].place.startswith(_BETWEEN):
             above -= 1
         caller = self.frames[above] if above >= 0 else None
         return (caller, call_of(caller, scope)) if caller else (None, None)
-
-    def _only_call(self, name: str) -> tuple[Scope | None, ast.Call | None]:
-        """Return the only call of a class in the files of the traceback, with the frame in which it is, if any."""
-        found: list[tuple[Scope | None, ast.Call]] = []
-        for module in self.modules:
-            for node in ast.walk(module.tree):
-                if isinstance(node, ast.Call) and expressions.last_name(node.func) == name:
-                    there = scope_at(module, node.lineno)
-                    same = [one for one in self.frames if one and there and one.key == there.key]
-                    found.append((same[-1] if same else there, node))
-        return found[0] if len(found) == 1 else (None, None)
 
     def _follow_attribute(self, scope: Scope, rest: str) -> Next:
         """Follow self.x: where the class, or one that it derives from, sets it."""
@@ -128,42 +123,48 @@ class Lookup:
         attribute, _, setting = rest.partition(".")
         if setting and option_definitions.holds_settings(attribute) and self._add_option(scope.module, f"self.{rest}"):
             return []
-        for module, owner in classes.with_bases(self.sources, scope.module, scope.owner):
-            for method in classes.methods(owner):
-                found = bindings.of_attribute(method, classes.own_object(method), attribute)
-                last = scope.nearest(found) if method is scope.function else found[-1] if found else None
-                there = scope_at(module, last.statement.lineno) if last else None
-                if last is None or there is None:
-                    continue
-                self._add_in(there, last.statement, f"self.{attribute}", "set", binding=last, seen_from=scope)
-                return [(there, one) for one in expressions.names(last.value)] if last.value is not None else []
-            if called := [one for one in classes.methods(owner) if one.name == attribute]:
-                self._add(module, called[0], f"self.{attribute}", "function")
-                return []
-            if inside := bindings.of_name(owner, attribute):
-                self._add(module, inside[-1].statement, f"self.{attribute}", "set")
-                return []
+        found = [
+            (module, method, one)
+            for module, owner in classes.with_bases(self.sources, scope.module, scope.owner)
+            for method in classes.methods(owner)
+            for one in bindings.of_attribute(method, classes.own_object(method), attribute)
+        ]
+        if len(found) == 1 and (there := scope_at(found[0][0], found[0][2].statement.lineno)):
+            one = found[0][2]
+            self._add_in(there, one.statement, f"self.{attribute}", "set")
+            return [(there, name) for name in expressions.names(one.value)] if one.value is not None else []
         return []
 
     def _follow_global(self, scope: Scope, name: str) -> Next:
         if found := bindings.of_name(scope.module.tree, name):
             one = (scope.nearest(found) if scope.function is None else None) or found[-1]
-            return self._add_binding(scope_at(scope.module, one.statement.lineno) or scope, name, one, seen_from=scope)
+            return self._add_binding(scope, name, one)
         away = self.sources.imported(scope.module, name)
         if away and away[1] and (found := bindings.of_name(away[0].tree, away[1])):
             last = found[-1].statement
             self._add(away[0], last, name, _kind(last))
         return []
 
-    def _add_binding(self, scope: Scope, name: str, one: Binding, *, seen_from: Scope | None = None) -> Next:
+    def _add_binding(self, scope: Scope, name: str, one: Binding) -> Next:
         """Add what binds a name. Returns the names in its value."""
-        origin = seen_from or scope
-        if one.statement is origin.statement:
+        there = scope_at(scope.module, one.statement.lineno)
+        if one.statement is scope.statement or there is None:
             return []
-        self._add_in(scope, one.statement, name, _kind(one.statement), binding=one, seen_from=origin)
+        self._add_in(there, one.statement, name, _kind(one.statement), keys=self._keys(scope, name, one))
         source = one.value if one.value is not None else getattr(one.statement, "iter", None)
         defines = isinstance(one.statement, (*FUNCTIONS, ast.ClassDef))
         return [] if source is None or defines else [(scope, inner) for inner in expressions.names(source)]
+
+    @staticmethod
+    def _keys(scope: Scope, name: str, one: Binding) -> tuple[str, ...]:
+        """Return the keys of a dict that is written out and that nothing in its file changes; else nothing."""
+        text, word = "\n".join(scope.module.lines), rf"\b{re.escape(name)}"
+        item = rf"{word}(?:\[[^\]\n]*\])+\s*[-+*/|]?=(?!=)"
+        call = rf"{word}(?:\[[^\]\n]*\])*\.(?:update|setdefault|pop|clear)\b|{word}\s*\|="
+        plain = isinstance(one.statement, (ast.Assign, ast.AnnAssign)) and not one.branches
+        again = len(re.findall(rf"(?m)^\s*{re.escape(name)}\s*(?::[^=\n]*)?=(?!=)", text)) > 1
+        changed = re.search(f"{item}|{call}", text)
+        return () if not plain or again or changed else expressions.keys(one.value)
 
     def _add_option(self, module: Module, name: str) -> bool:
         """Add the option or field that a name reads: "args.data"; whether there is one."""
@@ -180,22 +181,11 @@ class Lookup:
         return list(dict.fromkeys([*modules, *(there for one in modules for there in self.sources.all_imported(one))]))
 
     def _add_in(
-        self,
-        scope: Scope,
-        node: ast.AST,
-        name: str,
-        kind: str,
-        *,
-        value: str | None = None,
-        binding: Binding | None = None,
-        seen_from: Scope | None = None,
+        self, scope: Scope, node: ast.AST, name: str, kind: str, *, value: str | None = None, keys: tuple[str, ...] = ()
     ) -> None:
-        """Add a definition that is in a function. `seen_from`: branches around both that and it do not matter."""
-        around = (seen_from or scope).around
-        apart = [one for one in (binding.branches if binding else ()) if one not in around and isinstance(one, ast.If)]
-        only_in = scope.module.text_of(apart[0]).rstrip(":") if apart else None
+        """Add a definition with the function that it is in."""
         inside = f" in {scope.function.name}" if scope.function is not None else ""
-        self._add(scope.module, node, name, kind, inside, value=value, only_in=only_in)
+        self._add(scope.module, node, name, kind, inside, value=value, keys=keys)
 
     def _add(
         self,
@@ -207,7 +197,7 @@ class Lookup:
         *,
         value: str | None = None,
         flag: str = "",
-        only_in: str | None = None,
+        keys: tuple[str, ...] = (),
         code: str = "",
     ) -> None:
         if isinstance(node, ast.ClassDef) and kind == "class":
@@ -216,12 +206,11 @@ class Lookup:
             shown_text(name),
             kind,
             f"{module.name}:{getattr(node, 'lineno', 0)}{'' if isinstance(node, FUNCTIONS) else inside}",
-            shown_text(code) or module.text_of(node),
+            shown_code(code) if code else module.text_of(node),
             value,
             flag or None,
-            only_in,
             self._depth,
-            expressions.keys(getattr(node, "value", None)),
+            keys,
             isinstance(node, FUNCTIONS) and bindings.can_end_without_value(node),
         )
         if not any((one.place, one.name) == (new.place, new.name) for one in self.found):

@@ -41,7 +41,7 @@ def find(one: UncaughtException, modules: Sequence[Module], sources: Sources) ->
     if called := _CALL.match(message):
         found = _callee(called["owner"], called["function"], modules, sources)
         unexpected = _UNEXPECTED.search(message)
-        return _without_parameter(found[0], unexpected["name"]) if found and unexpected else found
+        return _without_parameter(found[0], unexpected["name"], one) if found and unexpected else found
     if lacking := _ATTRIBUTE.match(message):
         owner, name = lacking["owner"].rpartition(".")[2], lacking["name"]
         return _similar_options(name, modules) if owner in _SETTINGS else _attribute(owner, name, modules, sources)
@@ -54,7 +54,7 @@ def _similar_name(name: str, one: UncaughtException, modules: Iterable[Module]) 
     """Return where a name that is nearly the same gets its value, in the function of the failed line or its file."""
     function = one.calls[-1].function if one.calls else ""
     for module in modules:
-        for scope in (*_functions(module.tree, function), module.tree):
+        for scope in (*_only(_functions(module.tree, function)), module.tree):
             known = {
                 node.id for node in ast.walk(scope) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
             }
@@ -66,6 +66,8 @@ def _similar_name(name: str, one: UncaughtException, modules: Iterable[Module]) 
 
 
 def _callee(owner: str | None, function: str, modules: Iterable[Module], sources: Sources) -> list[Subject]:
+    if owner is None and function.startswith("__"):  # before Python 3.10: of any class
+        return []
     if owner in (None, "<locals>"):
         found = [(module, node) for module in modules for node in _functions(module.tree, function)]
     else:
@@ -76,15 +78,20 @@ def _callee(owner: str | None, function: str, modules: Iterable[Module], sources
     return [Subject(name, "function", module, node) for module, node in found] if len(found) == 1 else []
 
 
-def _without_parameter(callee: Subject, name: str) -> list[Subject]:
+def _without_parameter(callee: Subject, name: str, one: UncaughtException) -> list[Subject]:
     """Return a function that lacks a parameter, after the one of nearly that name; nothing if it has it by now."""
     assert isinstance(callee.node, FUNCTIONS)
     arguments = callee.node.args
     known = [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     if name in known:
         return []
-    near = difflib.get_close_matches(name, known, n=1)
+    passed = one.own_code or ""  # what the call passes already is not meant
+    near = difflib.get_close_matches(name, [other for other in known if f"{other}=" not in passed], n=1)
     return [*(callee._replace(name=one, kind="similar_parameter") for one in near), callee]
+
+
+def _only(found: list[Function]) -> list[Function]:
+    return found if len(found) == 1 else []
 
 
 def _functions(tree: ast.Module, name: str) -> list[Function]:
@@ -111,9 +118,15 @@ def _attribute(owner: str, name: str, modules: Iterable[Module], sources: Source
     methods = [
         (module, one) for module, above in classes.with_bases(sources, *known[0]) for one in classes.methods(above)
     ]
-    for module, method in methods:
-        if found := bindings.of_attribute(method, classes.own_object(method), name):
-            return [Subject(f"{owner}.{name}", "set_elsewhere", module, found[0].statement, method)]
+    setting = [
+        (module, method, one)
+        for module, method in methods
+        for one in bindings.of_attribute(method, classes.own_object(method), name)
+    ]
+    if setting:
+        module, method, one = setting[0]
+        alone = len(setting) == 1 and not one.branches and not method.name.startswith("__")
+        return [Subject(f"{owner}.{name}", "set_elsewhere" if alone else "set", module, one.statement, method)]
     by_name = any(_sets_by_name(method) for _, method in methods)
     near = [] if by_name else difflib.get_close_matches(name, _attributes(one for _, one in methods), 1, 0.75)
     for module, method in methods if near else ():

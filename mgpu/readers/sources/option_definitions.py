@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from mgpu.readers.sources.source_files import Module
@@ -31,13 +32,22 @@ def holds_settings(name: str) -> bool:
 def find(modules: Iterable[Module], name: str) -> Option | None:
     """Return the only definition of an option or field among the first module that has one; None if there are two."""
     for module in modules:
-        found = [*_arguments(module, name), *_fields(module, name)]
+        found = _defined(module).get(name, ())
         if found:
             return found[0] if len(found) == 1 else None
     return None
 
 
-def _arguments(module: Module, name: str) -> Iterable[Option]:
+@lru_cache(maxsize=256)
+def _defined(module: Module) -> dict[str, list[Option]]:
+    """Return all options and fields that a module defines, by name."""
+    found: dict[str, list[Option]] = {}
+    for name, option in (*_arguments(module), *_fields(module)):
+        found.setdefault(name, []).append(option)
+    return found
+
+
+def _arguments(module: Module) -> Iterable[tuple[str, Option]]:
     for statement in ast.walk(module.tree):
         if not isinstance(statement, (ast.Expr, ast.Assign)) or not isinstance(statement.value, ast.Call):
             continue
@@ -52,14 +62,14 @@ def _arguments(module: Module, name: str) -> Iterable[Option]:
         else:
             long = [flag for flag in flags if flag.startswith("--")] or flags
             names = [long[0].lstrip("-").replace("-", "_")] if long else []
-        if name in names:
-            flag = next((flag for flag in flags if flag.startswith("--")), flags[0])
+        for name in names:
+            flag = next((flag for flag in flags if flag.startswith("--")), flags[0] if flags else "")
             parts = [*call.args, *(one for one in call.keywords if one.arg not in ("help", "metavar"))]
             code = f"{ast.unparse(call.func)}({', '.join(map(ast.unparse, parts))})"
-            yield Option(module, statement, flag if flag.startswith("-") else "", keywords.get("default"), code)
+            yield name, Option(module, statement, flag if flag.startswith("-") else "", keywords.get("default"), code)
 
 
-def _fields(module: Module, name: str) -> Iterable[Option]:
+def _fields(module: Module) -> Iterable[tuple[str, Option]]:
     for node in ast.walk(module.tree):
         if not isinstance(node, ast.ClassDef):
             continue
@@ -67,16 +77,12 @@ def _fields(module: Module, name: str) -> Iterable[Option]:
         if not decorated and not holds_settings(node.name):
             continue
         for part in node.body:
-            if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and part.target.id == name:
+            if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
                 value = f" = {ast.unparse(part.value)}" if part.value is not None else ""
-                yield Option(module, part, "", part.value, f"{name}: {ast.unparse(part.annotation)}{value}")
+                name = part.target.id
+                yield name, Option(module, part, "", part.value, f"{name}: {ast.unparse(part.annotation)}{value}")
 
 
 def names(module: Module) -> set[str]:
-    """Return the names of all options and fields that a module defines."""
-    found: set[str] = set()
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _DEFINES_OPTION:
-            flags = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-            found |= {flag.lstrip("-").replace("-", "_") for flag in flags if flag.startswith("--")}
-    return found
+    """Return the names of the options of a command line that a module defines."""
+    return {name for name, found in _defined(module).items() if any(one.flag for one in found)}

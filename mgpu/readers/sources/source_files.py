@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,16 +13,18 @@ from pathlib import Path
 
 from mgpu import file_reading
 from mgpu.readers.log.line import shown_text
+from mgpu.readers.sources.shown_code import shown_code
 from mgpu.readers.training_script import python_source
 from mgpu.readers.training_script.local_modules import current_folder, project_folder
 
 _MOST_FILES = 60
-_MOST_BYTES = 4 << 20  # of all files together: parsed in about 2 s (measured on one core, 2026-11)
+_MOST_BYTES = 2 << 20  # of all files together: parsed in about 1 s (measured on one core, 2026-11)
+_MOST_S = 3.0  # from the first file to the last one that is begun
 _WAIT_S = 2.0  # for one of them: its file system may no longer answer
 _SEPARATOR = re.compile(r"[/\\]+")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Module:
     """A parsed file of the user's own."""
 
@@ -36,8 +39,17 @@ class Module:
 
     @cached_property
     def imports(self) -> tuple[ast.Import | ast.ImportFrom, ...]:
-        """All imports, at whatever level."""
-        return tuple(node for node in ast.walk(self.tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
+        """The imports of the file itself, also in its branches."""
+        inner = [self.tree.body]
+        found: list[ast.Import | ast.ImportFrom] = []
+        for body in inner:
+            for node in body:
+                if isinstance(node, (ast.Import, ast.ImportFrom)):
+                    found.append(node)
+                elif isinstance(node, (ast.If, ast.Try, ast.With)):
+                    inner += [node.body, getattr(node, "orelse", [])]
+                    inner += [handler.body for handler in getattr(node, "handlers", [])]
+        return tuple(found)
 
     def text_of(self, node: ast.AST) -> str:
         """Return the source of a statement's first part in one line, with secrets masked."""
@@ -47,7 +59,7 @@ class Module:
         if isinstance(body, list) and body and body[0].lineno > first:
             last = body[0].lineno - 1
         text = " ".join(line.strip() for line in self.lines[first - 1 : last] if not line.lstrip().startswith("#"))
-        return shown_text(re.sub(r"([(\[{]) | (?=[)\]}])", r"\1", text))
+        return shown_code(re.sub(r"([(\[{]) | (?=[)\]}])", r"\1", text))
 
 
 class Changed(Exception):
@@ -66,33 +78,36 @@ class Sources:
         self.roots = roots
         self._read: dict[str, Module | None] = {}
         self._bytes = 0
+        self._until = time.monotonic() + _MOST_S
 
     def of_frame(self, file: str, line: int, code: str) -> Module | None:
         """Return the file of a frame; None if there is none. Raises Changed if it has another line there by now."""
         if not code:  # the log does not have the line
             return None
-        found = [module for path in self._candidates(file) if (module := self.module(path)) is not None]
+        found = list(dict.fromkeys(filter(None, map(self.module, self._candidates(file)))))
+        found = found[:1] if found and found[0].path == file else found  # the file that ran
         if found and not (same := [module for module in found if _has_line(module.lines, line, code)]):
             raise Changed
-        return same[0] if found else None
+        return same[0] if found and len(same) == 1 else None
 
     def named(self, file: str) -> Module | None:
-        """Return a file that a launcher names, which shows no line of it."""
-        return next(filter(None, map(self.module, self._candidates(file))), None)
+        """Return a file that a launcher names, which shows no line of it: below a folder by more than its own name."""
+        whole = (path for path in self._candidates(file) if path.endswith(os.path.join("", *_parts(file)[-2:])))
+        return next(filter(None, map(self.module, whole)), None)
 
     def _candidates(self, file: str) -> Iterable[str]:
-        """The places where a file can be: below the folders, by more and more of its last parts, then its own path."""
+        """The places where a file can be: its own path, then below the folders by fewer and fewer of its last parts."""
         if not file.endswith(".py"):
             return
-        parts = [part for part in _SEPARATOR.split(file) if part not in ("", ".")]
+        if os.path.isabs(file):
+            yield file
+        parts = _parts(file)
         for start in range(len(parts)):
             if ".." in parts[start:]:
                 continue
             for root in self.roots:
-                if os.path.isfile(path := os.path.join(root, *parts[start:])):
+                if os.path.isfile(path := os.path.join(root, *parts[start:])) and path != file:
                     yield path
-        if os.path.isabs(file):
-            yield file
 
     def module(self, path: str) -> Module | None:
         """Return a parsed file; None if it cannot be read or parsed, or the limits are reached."""
@@ -102,7 +117,7 @@ class Sources:
         return self._read[whole]
 
     def _parse(self, path: str) -> Module | None:
-        if len(self._read) >= _MOST_FILES or self._bytes > _MOST_BYTES:
+        if len(self._read) >= _MOST_FILES or self._bytes > _MOST_BYTES or time.monotonic() > self._until:
             return None
         try:
             raw = file_reading.read(path, most=python_source.LARGEST_BYTES, wait_s=_WAIT_S)
@@ -170,6 +185,10 @@ class Sources:
             folder = os.path.dirname(folder)
             found.append(folder)
         return found
+
+
+def _parts(file: str) -> list[str]:
+    return [part for part in _SEPARATOR.split(file) if part not in ("", ".")]
 
 
 def _defines(node: ast.stmt, name: str) -> bool:

@@ -18,9 +18,9 @@ _EXCEPTIONS = 6  # of a log whose lines are looked up
 # Not about a value of the line at which they came: where a signal was noticed, a file that Python cannot parse, and
 # where the memory ended.
 _WITHOUT_VALUES = re.compile(
-    r"(?:^|\.)(?:KeyboardInterrupt|SignalException|SystemExit|SyntaxError|\w*IndentationError|TabError)$"
+    r"(?:^|\.)(?:KeyboardInterrupt|SignalException|SystemExit|SyntaxError|MemoryError|\w*IndentationError|TabError)$"
 )
-_MEMORY = re.compile(r"^\S*(?:OutOfMemory\w*|MemoryError)\b|[Oo]ut of memory")
+_MEMORY = re.compile(r"^\S*OutOfMemory\w*\b|CUDA out of memory|HIP out of memory")
 
 
 def with_sources(log: Log, folders: Iterable[Path] = ()) -> Log:
@@ -68,13 +68,13 @@ def _defined(one: UncaughtException, sources: Sources) -> tuple[Definition, ...]
     deepest = frames[own[-1]] if frames and own else None
     if deepest is None:
         return ()
-    if _MEMORY.search(f"{one.type}: {one.message}"):
-        found = gradient_modes.kept(frames, one.calls)
-        return (found,) if found else ()
     lookup = Lookup(sources, frames, one.calls)
-    lookup.add_subjects(one)
     try:
+        if _MEMORY.search(f"{one.type}: {one.message}"):
+            found = gradient_modes.kept(frames, one.calls)
+            return (found,) if found else ()
+        lookup.add_subjects(one)
         lookup.follow_line(deepest, one)
-    except RecursionError:  # an expression of thousands of parts
+    except RecursionError:  # an expression or a chain of branches with thousands of parts
         return ()
     return tuple(lookup.found)
