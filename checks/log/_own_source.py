@@ -25,6 +25,7 @@ _MOST_KEYS = 8
 _UNSET = re.compile(r"(?:local variable|free variable|variable) '(?P<name>\w+)'")
 _PATH = re.compile(r"'(?P<path>[^'\n]*[^'\n/])/?'")
 _SHORTEST_DEFAULT = 3  # characters of a path
+_PARSED = re.compile(r"(?:self\.)?\w*(?:args|arguments|opts?|options|FLAGS)\.\w+$")  # what parse_args() returns
 _WITHOUT_GRADIENTS = Fix(
     "Evaluate without gradients.", ("with torch.no_grad():", "@torch.no_grad()  # above the function")
 )
@@ -91,7 +92,7 @@ def _says(one: UncaughtException) -> str:
     if part := _of_kind(found, "similar_attribute"):
         return f"The class has {part.name} ({part.place})."
     if similar := _of_kind(found, "similar_parameter"):
-        return f"The definition ({similar.place}) has {similar.name}: probably that is meant."
+        return f"The definition ({similar.place}) has {similar.name}."
     return ""
 
 
@@ -128,7 +129,12 @@ def _why_none(one: UncaughtException) -> str:
     own = next((part for part in one.defined if part.name == name), None)
     if own is None:
         return ""
-    if own.kind == "option" and own.value in (None, "None") and not re.search(r"store_|required=True|nargs", own.code):
+    if (
+        own.kind == "option"
+        and _PARSED.match(own.name)
+        and own.value in (None, "None")
+        and not re.search(r"store_|required=True|nargs", own.code)
+    ):
         return f"{own.flag} has no default ({own.place}): {own.name} is None if the run does not get this option."
     if own.kind == "passed" and own.value == "None":
         return f"The call at {own.place} passes None for {own.name}."
@@ -149,7 +155,8 @@ def _why_unset(name: str, one: UncaughtException) -> str:
 
 def _which_keys(one: UncaughtException) -> str:
     part = next((part for part in one.defined if part.keys and not part.depth), None)
-    if part is None or one.message.strip("'\"") in part.keys or f"{part.name}[" not in (one.own_code or ""):
+    code = one.own_code or ""
+    if part is None or one.message.strip("'\"") in part.keys or not re.search(rf"\b{part.name}\[[^\]]*\](?!\[)", code):
         return ""
     if len(part.keys) > _MOST_KEYS:
         return f"{part.name} has {len(part.keys)} keys, among them {listed(part.keys[:_MOST_KEYS])} ({part.place})."

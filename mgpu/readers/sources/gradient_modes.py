@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from mgpu.readers.sources.bindings import Function
-from mgpu.readers.sources.expressions import dotted, last_name
+from mgpu.readers.sources.expressions import last_name
 from mgpu.readers.sources.frame_scopes import Scope
 from mgpu.snapshot import Definition, TracedCall
 
@@ -59,9 +59,7 @@ def _evaluation(scope: Scope) -> Definition | None:
     function = scope.function
     if function is None:
         return None
-    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-    switched = any(dotted(node.func).endswith(".eval") and not node.args for node in calls)
-    if not switched and not _EVALUATES.search(function.name):
+    if not _EVALUATES.search(function.name):
         return None
     line = scope.module.text_of(function)
     return Definition(function.name, "keeps_gradients", f"{scope.module.name}:{function.lineno}", line)

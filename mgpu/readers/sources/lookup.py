@@ -68,7 +68,10 @@ class Lookup:
         root, _, rest = name.partition(".")
         if rest and root == scope.own_object:
             return self._follow_attribute(scope, rest)
-        if any(isinstance(node, FUNCTIONS) and bindings.is_otherwise_bound(node, root) for node in scope.around):
+        functions = [node for node in scope.around if isinstance(node, FUNCTIONS)]
+        if any(bindings.is_otherwise_bound(node, root) for node in functions):
+            return []
+        if any(bindings.parameter(node, root) for node in functions[:-1]):  # of a function around this one
             return []
         if (
             rest
