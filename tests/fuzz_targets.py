@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import gzip
 import io
+import itertools
 import json
 import os
 import pickle
@@ -24,6 +25,7 @@ from unittest import mock
 
 from mgpu import engine, file_reading, files, project_settings
 from mgpu import snapshot as snapshot_types
+from mgpu.check import Check
 from mgpu.cli import guide, known_values
 from mgpu.config import deepspeed_json, reading
 from mgpu.doctor import repair
@@ -59,6 +61,7 @@ from mgpu.process import processes, system_calls, tail
 from mgpu.readers import nccl_ras, plain_pickle, torch_dumps
 from mgpu.readers.job_script import read as job_script_read
 from mgpu.readers.log import read as triage
+from mgpu.readers.sources import value_origins
 from mgpu.readers.training_script import read as training_script_read
 from mgpu.recorder.inject import _mgpu_recorder
 from mgpu.rehearse import run as rehearse_run
@@ -907,6 +910,35 @@ def log_of(path: Path) -> None:
     no_crash(engine.run(engine.load(only=("log",)), Snapshot(log=found)))
 
 
+FAILURES = (
+    "KeyError: 'a'",
+    "AttributeError: 'Net' object has no attribute 'x'",
+    "NameError: name 'los' is not defined",
+    "TypeError: main() got an unexpected keyword argument 'y'",
+    "FileNotFoundError: [Errno 2] No such file or directory: 'data/x'",
+    "torch.OutOfMemoryError: CUDA out of memory.",
+    "TypeError: 'NoneType' object is not subscriptable",
+)
+
+
+@cache
+def exception_checks() -> tuple[Check, ...]:
+    wanted = ("log_exception", "log_name_without_value")
+    return tuple(check for check in engine.load(only=("log",)) if check.id in wanted)
+
+
+def source_of(path: Path) -> None:
+    """A script beside a log in which many of its lines failed, in many ways."""
+    lines = path.read_bytes().decode("utf-8", "replace").split("\n")
+    numbers = [number for number, line in enumerate(lines, 1) if line.strip()][:400:7]
+    log = path.with_name("run.log")
+    for number, failure in zip(numbers, itertools.cycle(FAILURES), strict=False):
+        frame = f'  File "{path}", line {number}, in main\n    {lines[number - 1].strip()}\n'
+        log.write_text(f"Traceback (most recent call last):\n{frame}{failure}\n", "utf-8", "replace")
+        found = value_origins.with_sources(triage.read_logs([log]), [path.parent])
+        no_crash(engine.run(exception_checks(), Snapshot(log=found)))
+
+
 def packed_log_of(path: Path) -> None:
     whole = path.read_bytes()
     packed = gzip.compress(whole, 1)
@@ -1213,6 +1245,9 @@ TARGETS: dict[str, Target] = {
     "script": Target(
         "train.py", lambda: texts("bad_scripts/*.py"), script_of,
         ("readers.training_script.python_source.read_bytes", "launchers.choice._shell_script"), share=0.3,
+    ),
+    "source beside a log": Target(
+        "train.py", lambda: texts("bad_scripts/*.py"), source_of, ("readers.sources.source_files._parse",), share=0.2
     ),
     "job script": Target(
         "a.sbatch", lambda: [*texts("screens/job_*.sbatch"), *texts("bad_jobs/*.txt", 6000)], job_of,
