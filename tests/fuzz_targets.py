@@ -932,9 +932,9 @@ def source_of(path: Path) -> None:
     lines = path.read_bytes().decode("utf-8", "replace").split("\n")
     numbers = [number for number, line in enumerate(lines, 1) if line.strip()][:400:7]
     log = path.with_name("run.log")
-    for number, failure in zip(numbers, itertools.cycle(FAILURES), strict=False):
+    for number, raised in zip(numbers, itertools.cycle(FAILURES), strict=False):
         frame = f'  File "{path}", line {number}, in main\n    {lines[number - 1].strip()}\n'
-        log.write_text(f"Traceback (most recent call last):\n{frame}{failure}\n", "utf-8", "replace")
+        log.write_text(f"Traceback (most recent call last):\n{frame}{raised}\n", "utf-8", "replace")
         found = value_origins.with_sources(triage.read_logs([log]), [path.parent])
         no_crash(engine.run(exception_checks(), Snapshot(log=found)))
 
