@@ -24,6 +24,7 @@ LOG = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.
 # Options of other programs in the pages: launchers, containers, Slurm, pip.
 OTHERS = {
     "--kill-on-bad-exit", "--test-only", "--overlap", "--shm-size", "--ipc", "--network", "--num_processes",
+    "--mixed_precision",
     "--main_process_ip", "--machine_rank", "--output_dir", "--epochs", "--loader", "--version", "--gpu-reset",
     "--this-python", "--deepspeed", "--deepspeed_config", "--deepspeed_config_file",
 }  # fmt: skip

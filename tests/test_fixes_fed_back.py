@@ -7,6 +7,7 @@ MGPU_FUZZ_SEED=7 python -m pytest tests/test_fixes_fed_back.py` applies those of
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ def wrong_after(files: list[tuple[str, str, str]], folder: Path) -> tuple[int, l
     sound = {after: told for told, after, errors, _ in found if not errors}
     paths = []
     for number, after in enumerate(sound):
-        path = folder / f"{number}{'.json' if after.startswith('{') else '.yaml'}"
+        path = folder / f"{number}{'.json' if _is_json(after) else '.yaml'}"
         path.write_text(after, encoding="utf-8")
         paths.append(str(path))
     for told, verdict in zip(sound.values(), loader.verdicts(paths), strict=True):
@@ -67,6 +68,14 @@ def test_of_bad_configs_and_of_those_that_mgpu_writes(tmp_path: Path) -> None:
     files = [(name, text.decode(), "") for name, text in raw if _is_text(text)]
     number, wrong = wrong_after(files, tmp_path)
     assert number > 150 and wrong == []
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_text(raw: bytes) -> bool:

@@ -164,7 +164,7 @@ def test_operations(code: str, below: Frames, error: str, title: str, words: str
         ("loss = F.cross_entropy(o, y)", (), "RuntimeError: expected target dtype to be Long or Byte, but got Float",
          "the labels of the loss have the type Float, and class numbers are int64", "y.long()"),
         ("loss = F.cross_entropy(o, y)", (), "RuntimeError: Expected target size [2, 4], got [2, 3]",
-         "the loss takes labels of the shape [2, 4] for this output, and gets [2, 3]", "transpose(1, 2)"),
+         "the output needs labels of the shape (2, 4), and they are (2, 3)", "transpose(1, 2)"),
         ("loss = bce(o, y)", (), "ValueError: Using a target size (torch.Size([6])) that is different to the "
                                  "input size "
          "(torch.Size([6, 4])) is deprecated. Please ensure they have the same size.",

@@ -8,6 +8,7 @@ from pathlib import Path
 from mgpu.command_line import shell
 from mgpu.engine import foreseen, root_cause
 from mgpu.engine.outcome import Outcome, with_commands
+from mgpu.errors import MgpuError
 from mgpu.message_names import name_script
 from mgpu.snapshot import Log
 
@@ -29,7 +30,10 @@ def findings_in_source(outcomes: Sequence[Outcome], log: Log) -> list[Outcome]:
     failed = chosen.first is not None or log.failed is not None
     if log.source is None or log.finished is not None or not failed:
         return []
-    script = read.read(Path(log.source))
+    try:
+        script = read.read(Path(log.source))
+    except MgpuError:  # it was deleted meanwhile
+        return []
     if script.error:
         return []
     found = foreseen.script_findings(Snapshot(script=script))

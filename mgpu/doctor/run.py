@@ -290,7 +290,8 @@ def _judge(
         from mgpu.doctor import program_of_log
 
         outcomes = program_of_log.named(outcomes, shown.log)
-        in_script = program_of_log.findings_in_source(outcomes, shown.log)
+        if request.log:  # not of a saved run: its script can have been another one
+            in_script = program_of_log.findings_in_source(outcomes, shown.log)
     verdict = verdicts.of_machine(outcomes, shown)
     code = verdicts.doctor_code(request.exit_style, verdict, outcomes, strict=request.strict)
     changes, since = _changes(before, shown)
