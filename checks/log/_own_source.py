@@ -17,7 +17,6 @@ from mgpu.snapshot import Definition, Log, UncaughtException
 from mgpu.text import listed
 
 from ._messages import short_name
-from ._values_that_are_none import name_of_none
 
 _MOST = 4  # lines of a finding
 _LONGEST = 140  # characters of a line
@@ -125,6 +124,8 @@ def _pass_path(option: Definition) -> Fix:
 
 def _why_none(one: UncaughtException) -> str:
     """Say what makes exactly the expression None that was."""
+    from ._values_that_are_none import name_of_none  # it needs checks/_calls.py, which needs this folder
+
     name = name_of_none(one, one.code or "")
     own = next((part for part in one.defined if part.name == name), None)
     if own is None:
