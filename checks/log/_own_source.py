@@ -36,7 +36,8 @@ def with_source(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     one = _exception_of(problem, log) if log is not None else None
     if one is None or not one.defined:
         return problem
-    says, option = _says(one), _default_path(one)
+    option = _default_path(one)
+    says = _says(one, option)
     better = [_pass_path(option)] if option else []
     better += [_WITHOUT_GRADIENTS] if _of_kind(one.defined, "keeps_gradients") else []
     cause = f"{says} {problem.cause}" if says else problem.cause
@@ -66,20 +67,21 @@ def _line(one: Definition) -> str:
     return f"{one.place}: {code}"
 
 
-def _says(one: UncaughtException) -> str:
-    """Return what follows from the source for an exception, as sentences; empty if nothing does."""
+def _says(one: UncaughtException, option: Definition | None) -> str:
+    """Return what follows from the source for an exception, as sentences; empty if nothing does.
+
+    `option`: the one whose default is the beginning of a path that does not exist.
+    """
     short, found = short_name(one.type), one.defined
-    if option := _default_path(one):
-        return (
-            f"{option.flag or option.name} has the default {option.value} ({option.place}), with which the path begins."
-        )
+    if option is not None:
+        return f"{option.flag or option.name} has the default {option.value} ({option.place}); the path begins with it."
     if kept := _of_kind(found, "keeps_gradients"):
         return (
-            f"{kept.name}() evaluates with gradients ({kept.place}): nothing in the files of the traceback switches "
-            "them off. All activations then stay for a backward pass that does not come."
+            f"{kept.name}() evaluates with gradients ({kept.place}): nothing in the files of the traceback turns them "
+            "off. Torch then keeps all activations for a backward pass that never comes."
         )
     if similar := _of_kind(found, "similar_name"):
-        return f"{similar.name} has nearly this name ({similar.place})."
+        return f"There is a similar name: {similar.name} ({similar.place})."
     if "NoneType" in one.message:
         return _why_none(one)
     if unset := _UNSET.search(one.message):
@@ -87,11 +89,11 @@ def _says(one: UncaughtException) -> str:
     if short == "KeyError":
         return _which_keys(one)
     if part := _of_kind(found, "set_elsewhere"):
-        return f"In its class, only this line sets {part.name}: {part.place}."
+        return f"Only one line in its class sets {part.name}: {part.place}."
     if part := _of_kind(found, "similar_attribute"):
         return f"The class has {part.name} ({part.place})."
     if similar := _of_kind(found, "similar_parameter"):
-        return f"The definition ({similar.place}) has {similar.name}."
+        return f"The definition ({similar.place}) has a parameter named {similar.name}."
     return ""
 
 
@@ -116,10 +118,8 @@ def _default_path(one: UncaughtException) -> Definition | None:
 def _pass_path(option: Definition) -> Fix:
     flag = option.flag
     if not flag:
-        return Fix(f"Give {option.name} the path that the data has on this machine ({option.place}).")
-    return Fix(
-        "Pass the path that it has on this machine.", (shell("mgpu launch train.py {:option} /path/of/it", flag),)
-    )
+        return Fix(f"Set {option.name} to the right path for this machine ({option.place}).")
+    return Fix("Pass the right path for this machine.", (shell("mgpu launch train.py {:option} /path/of/it", flag),))
 
 
 def _why_none(one: UncaughtException) -> str:
@@ -136,13 +136,13 @@ def _why_none(one: UncaughtException) -> str:
         and own.value in (None, "None")
         and not re.search(r"store_|required=True|nargs", own.code)
     ):
-        return f"{own.flag} has no default ({own.place}): {own.name} is None if the run does not get this option."
+        return f"{own.flag} has no default ({own.place}): {own.name} is None unless the command line has this option."
     if own.kind == "passed" and own.value == "None":
         return f"The call at {own.place} passes None for {own.name}."
     made = re.search(r"=\s*(?:await )?(?P<function>\w+)\([^()]*\)$", own.code) if own.kind == "set" else None
     called = next((part for part in one.defined if made and part.name == made["function"]), None)
     if called is not None and called.ends_without_value:
-        return f"{called.name}() can end without returning a value ({called.place}): it then returns None."
+        return f"{called.name}() can end without a return statement ({called.place}), and then returns None."
     return ""
 
 

@@ -10,7 +10,7 @@ from mgpu.engine import foreseen, root_cause
 from mgpu.engine.outcome import Outcome, with_commands
 from mgpu.errors import MgpuError
 from mgpu.message_names import name_script
-from mgpu.snapshot import Log
+from mgpu.snapshot import Log, Snapshot
 
 
 def named(outcomes: Iterable[Outcome], log: Log) -> tuple[Outcome, ...]:
@@ -24,11 +24,12 @@ def named(outcomes: Iterable[Outcome], log: Log) -> tuple[Outcome, ...]:
 def findings_in_source(outcomes: Sequence[Outcome], log: Log) -> list[Outcome]:
     """Return the findings in the source of the log's script, if it is there, that may be why the run failed."""
     from mgpu.readers.training_script import read
-    from mgpu.snapshot import Snapshot
 
-    chosen = root_cause.choose(outcomes, log, None)
-    failed = chosen.first is not None or log.failed is not None
-    if log.source is None or log.finished is not None or not failed:
+    first = root_cause.choose(outcomes, log, None).first
+    failed = first is not None or log.failed is not None
+    code = next((rank.exit_code for rank in log.fallen if rank.exit_code), 1)
+    kind = first.kind if first else None
+    if log.source is None or log.finished is not None or not failed or not foreseen.tags_of(kind, code, stopped=False):
         return []
     try:
         script = read.read(Path(log.source))
@@ -37,6 +38,4 @@ def findings_in_source(outcomes: Sequence[Outcome], log: Log) -> list[Outcome]:
     if script.error:
         return []
     found = foreseen.script_findings(Snapshot(script=script))
-    code = next((rank.exit_code for rank in log.fallen if rank.exit_code), 1)
-    kind = chosen.first.kind if chosen.first else None
     return foreseen.foreseen(found, kind, code, stopped=False)

@@ -22,13 +22,19 @@ _BY: Mapping[Kind, tuple[Tag, ...]] = {
 _USAGE_CODE = 2  # argparse's, https://docs.python.org/3/library/argparse.html#exiting-methods
 
 
-def foreseen(findings: Sequence[Outcome], kind: Kind | None, code: int, *, stopped: bool) -> list[Outcome]:
-    """Return the findings that lead to such a failure. `kind`: of its cause, None if it is not known; `code`: exit."""
+def tags_of(kind: Kind | None, code: int, *, stopped: bool) -> set[Tag]:
+    """Return the tags of the findings that lead to a failure. `kind`: of its cause, None if unknown; `code`: exit."""
     wanted = set(_BY.get(kind, ())) if kind else {tag for tags in _BY.values() for tag in tags}
     if kind in (None, "launcher") and code == _USAGE_CODE:
         wanted = {"leads_to_usage_error"}
     if stopped:
         wanted.add(_HANG)
+    return wanted
+
+
+def foreseen(findings: Sequence[Outcome], kind: Kind | None, code: int, *, stopped: bool) -> list[Outcome]:
+    """Return the findings that lead to such a failure."""
+    wanted = tags_of(kind, code, stopped=stopped)
     return [finding for finding in findings if wanted & set(finding.check.tags)]
 
 

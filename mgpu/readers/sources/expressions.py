@@ -34,7 +34,8 @@ def names(expression: ast.expr) -> list[str]:
     def visit(node: ast.AST) -> None:
         whole = dotted(node)
         if isinstance(node, ast.Call) and (called := dotted(node.func)):
-            found.append(called if called.count(".") == called.startswith("self.") else called.rpartition(".")[0])
+            of = called.rpartition(".")[0]
+            found.append(called if of in ("", "self") else of)
             for one in (*node.args, *node.keywords):
                 visit(one)
         elif whole and isinstance(getattr(node, "ctx", None), ast.Load):

@@ -11,11 +11,9 @@ from mgpu.readers.sources.expressions import last_name
 from mgpu.readers.sources.frame_scopes import Scope
 from mgpu.snapshot import Definition, TracedCall
 
-_EVALUATES = re.compile(
-    r"(?i)(?:^|_)(?:eval|evaluat\w*|valid|validat\w*|val|test\w*|predict\w*|infer\w*|sampl\w*)(?:_|$)"
-)
+_EVALUATES = re.compile(r"(?i)(?:^|_)(?:eval|evaluate|valid|validate|validation|val)(?:_|$)")
 _TRAINS = re.compile(r"(?i)train|(?:^|_)fit(?:_|$)")
-# Of whatever may switch gradients off, in any file of the traceback.
+# Of whatever may turn gradients off, in any file of the traceback.
 _SWITCHES = re.compile(
     r"no_grad|inference_mode|set_grad_enabled|requires_grad|enable_grad|nullcontext|contextmanager|\.freeze\("
 )
@@ -23,7 +21,7 @@ _OF_TORCH = "torch"
 
 
 def kept(frames: Sequence[Scope | None], calls: Sequence[TracedCall]) -> Definition | None:
-    """Return the function that evaluates with gradients, if nothing in the calls of a traceback switches them off.
+    """Return the function that evaluates with gradients, if nothing in the files of a traceback turns them off.
 
     None if a frame is in a package other than torch, which may do that, or if the source of one is not known.
     """
@@ -49,7 +47,7 @@ def _called(function: Function) -> set[str]:
 
 
 def _switches(scope: Scope) -> bool:
-    """Whether the file of a frame mentions a switch of gradients, or the frame is in a `with` that may be one."""
+    """Whether the file of a frame mentions what turns gradients off, or the frame is in a `with` that may do it."""
     return bool(_SWITCHES.search("\n".join(scope.module.lines))) or any(
         isinstance(node, (ast.With, ast.AsyncWith)) for node in scope.around
     )
@@ -57,9 +55,7 @@ def _switches(scope: Scope) -> bool:
 
 def _evaluation(scope: Scope) -> Definition | None:
     function = scope.function
-    if function is None:
-        return None
-    if not _EVALUATES.search(function.name):
+    if function is None or not _EVALUATES.search(function.name):
         return None
     line = scope.module.text_of(function)
     return Definition(function.name, "keeps_gradients", f"{scope.module.name}:{function.lineno}", line)

@@ -10,7 +10,7 @@ from mgpu.secret_names import is_secret_name
 _NAME = re.compile(r"[A-Za-z_][\w-]*")
 _LITERAL = re.compile(r"""[rRbBfFuU]{0,2}('{3}|"{3}|'|")(?P<text>(?:\\.|(?!\1).)*)\1""")
 _KEY = re.compile(r"(?=[\w+/=-]{24,}$)(?=.*\d)(?=.*[A-Za-z])[\w+/=-]+")  # long, of letters and digits, without a space
-_LONGEST_NUMBER = 6  # digits of one that is no secret
+_SECRET_DIGITS = 6  # a number with so many can be a password
 
 
 def shown_code(text: str) -> str:
@@ -27,4 +27,4 @@ def shown_code(text: str) -> str:
         return f"{found[1]}***{found[1]}" if inner and (names or _KEY.match(inner)) else found[0]
 
     masked = _LITERAL.sub(mask, text)
-    return re.sub(rf"\b\d{{{_LONGEST_NUMBER},}}\b", "***", masked) if secret else masked
+    return re.sub(rf"\b\d{{{_SECRET_DIGITS},}}\b", "***", masked) if secret else masked

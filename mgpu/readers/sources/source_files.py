@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mgpu import file_reading
 from mgpu.readers.log.line import shown_text
+from mgpu.readers.sources import bindings
 from mgpu.readers.sources.shown_code import shown_code
 from mgpu.readers.training_script import python_source
 from mgpu.readers.training_script.local_modules import current_folder, project_folder
@@ -77,6 +78,7 @@ class Sources:
             roots += [one for one in (real, project_folder(real)) if one not in roots]
         self.roots = roots
         self._read: dict[str, Module | None] = {}
+        self._imported: dict[Module, list[Module]] = {}
         self._bytes = 0
         self._until = time.monotonic() + _MOST_S
 
@@ -144,13 +146,18 @@ class Sources:
                 ):
                     return found, ""
                 if found := self._named(module, node.module or "", node.level):
-                    if alias.name == "*" and not any(_defines(part, name) for part in found.tree.body):
+                    if alias.name == "*" and not bindings.of_name(found.tree, name):
                         continue
                     return found, name if alias.name == "*" else alias.name
         return None
 
     def all_imported(self, module: Module) -> list[Module]:
         """Return the modules of the project that one imports, in their order."""
+        if module not in self._imported:
+            self._imported[module] = self._find_imported(module)
+        return self._imported[module]
+
+    def _find_imported(self, module: Module) -> list[Module]:
         found: list[Module] = []
         for node in module.imports:
             names = [alias.name for alias in node.names]
@@ -189,13 +196,6 @@ class Sources:
 
 def _parts(file: str) -> list[str]:
     return [part for part in _SEPARATOR.split(file) if part not in ("", ".")]
-
-
-def _defines(node: ast.stmt, name: str) -> bool:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return node.name == name
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return any(isinstance(one, ast.Name) and one.id == name for one in targets)
 
 
 def _has_line(lines: Sequence[str], number: int, code: str) -> bool:
