@@ -194,6 +194,11 @@ def row(screen: Screen, label: str, text: str, style: Style = "") -> list[Line]:
     return columned([(f"{label:<{_LABEL}}", "bold")], text, screen, style)
 
 
+def clipped_row(screen: Screen, label: str, text: str, lines: int) -> list[Line]:
+    """A row of so many lines of text; a label above them, on narrow screens, does not count."""
+    return row(screen, label, text)[: lines + (screen.narrow and bool(label))]
+
+
 def rank_text(first: FailedRankEntry) -> str:
     """Describe a failed rank: "rank 2 (GPU 2, host node7), killed by SIGKILL, no traceback"."""
     gpu = "" if first["gpu"] is None else f"GPU {first['gpu']}"
@@ -210,16 +215,16 @@ def rank_text(first: FailedRankEntry) -> str:
 def _evidence(cause: CauseEntry, screen: Screen) -> list[Line]:
     """The log line that shows the cause, with its file and line number."""
     if last := cause["evidence"].get("last_line"):
-        return row(screen, "Last output", str(last))[:EVIDENCE_LINES]
+        return clipped_row(screen, "Last output", str(last), EVIDENCE_LINES)
     line = cause["evidence"].get("line")
     if not isinstance(line, str):
         return []
     place = f"{name_of(cause['file'])}:{cause['line']}: " if cause["file"] and cause["line"] else ""
-    shown = row(screen, "Evidence", f"{place}{' '.join(line.split())}")[:EVIDENCE_LINES]
+    shown = clipped_row(screen, "Evidence", f"{place}{' '.join(line.split())}", EVIDENCE_LINES)
     if error := cause["evidence"].get("nccl_error"):
-        shown += row(screen, "NCCL's error", str(error))[:EVIDENCE_LINES]
+        shown += clipped_row(screen, "NCCL's error", str(error), EVIDENCE_LINES)
     for at, code in enumerate(str(cause["evidence"].get("source") or "").splitlines()):
-        shown += row(screen, "Source" if not at else "", code)[:_SOURCE_LINES]
+        shown += clipped_row(screen, "Source" if not at else "", code, _SOURCE_LINES)
     return shown
 
 

@@ -112,7 +112,7 @@ def _without_cause(log: Log, signatures: int, screen: Screen) -> list[Line]:
         text = f"{nothing}, and no line shows success. It is still running, or the log is cut off or incomplete"
     lines: list[Line] = [[(f"{head}.", "bold")], *screen.paragraph(f"{text[:1].upper()}{text[1:]}".rstrip(". ") + ".")]
     if shown := log.finished or log.failed:
-        lines += failure.row(screen, "Evidence", shown)[: failure.EVIDENCE_LINES]
+        lines += failure.clipped_row(screen, "Evidence", shown, failure.EVIDENCE_LINES)
     elif step := log.reached:
         text = f"{failure.name_of(step.file)}:{step.line}: {' '.join(step.text.split())}"
         lines += failure.row(screen, "Last step", clip(text, _SURVIVED_CHARS))
