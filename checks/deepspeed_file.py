@@ -8,15 +8,7 @@ from mgpu.check import DOCUMENTED, Answer, Evidence, Fix, Ok, Place, Problem, Se
 from mgpu.snapshot import DeepSpeedJson, Mark
 from mgpu.text import listed
 
-from .config._deepspeed_keys import (
-    Finding,
-    idle_offload,
-    ignored_keys,
-    keys_outside_params,
-    refused,
-    removed_keys,
-    unknown_zero_keys,
-)
+from .config import _deepspeed_keys as deepspeed_keys
 from .config._deepspeed_values import autos, batch_sizes, is_parallel, precisions, unfilled
 from .config._learning_rate import lost_learning_rate
 
@@ -60,7 +52,11 @@ def _each(files: tuple[DeepSpeedJson, ...], judge: Callable[[DeepSpeedJson], Pro
     return found or Ok(good)
 
 
-def _findings(files: tuple[DeepSpeedJson, ...], judge: Callable[[DeepSpeedJson], list[Finding]], good: str) -> Answer:
+def _findings(
+    files: tuple[DeepSpeedJson, ...],
+    judge: Callable[[deepspeed_keys.ReadFile], list[deepspeed_keys.Finding]],
+    good: str,
+) -> Answer:
     """The findings in the files that could be read, each at its key."""
     readable = [file for file in files if file.fault is None]
     if not readable:
@@ -183,16 +179,12 @@ def deepspeed_auto_unfilled(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer
 def deepspeed_zero_key_unknown(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
     """A DeepSpeed file has a key in zero_optimization that DeepSpeed does not know.
 
-    Why: DeepSpeed stops at it, and every worker with it.
+    Why: DeepSpeed rejects it, and every worker stops.
     More: "Extra inputs are not permitted". Elsewhere in the file, most unknown keys are ignored.
 
     Fix: Correct the name, or delete the key.
     """
-
-    def judge(file: DeepSpeedJson) -> list[Finding]:
-        return unknown_zero_keys(file.values, file.loader)
-
-    return _findings(deepspeed_json, judge, "all keys in zero_optimization are known")
+    return _findings(deepspeed_json, deepspeed_keys.unknown_zero_keys, "all keys in zero_optimization are known")
 
 
 @check(Severity.ERROR, source=_CONFIG)
@@ -207,28 +199,21 @@ def deepspeed_file_refused(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
     """
     if not any(file.loader for file in deepspeed_json):
         return Skip("DeepSpeed did not load the file")
-
-    def judge(file: DeepSpeedJson) -> list[Finding]:
-        return refused(file.values, file.loader) if file.loader else []
-
     versions = listed(dict.fromkeys(file.loader.deepspeed for file in deepspeed_json if file.loader))
-    return _findings(deepspeed_json, judge, f"DeepSpeed {versions} accepts it")
+    return _findings(deepspeed_json, deepspeed_keys.refused, f"DeepSpeed {versions} accepts it")
 
 
 @check(Severity.WARNING, source=_CONFIG)
 def deepspeed_key_removed(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
-    """A DeepSpeed file has a key or value at which newer releases of DeepSpeed stop.
+    """A DeepSpeed file has a key or value that newer releases of DeepSpeed reject.
 
     Why: With such a DeepSpeed, every worker stops before it builds the model. Older ones accept the file.
     More: mgpu reports it only if it did not load the file with the DeepSpeed of the run.
 
     Fix: Delete it, or train with an older DeepSpeed.
     """
-
-    def judge(file: DeepSpeedJson) -> list[Finding]:
-        return removed_keys(file.values) if file.loader is None else []
-
-    return _findings(deepspeed_json, judge, "no key that DeepSpeed has removed, or the installed one accepts it")
+    good = "no key that DeepSpeed has removed, or the installed one accepts it"
+    return _findings(deepspeed_json, deepspeed_keys.removed_keys, good)
 
 
 @check(Severity.WARNING, source=_CONFIG)
@@ -239,18 +224,18 @@ def deepspeed_key_misspelled(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answe
 
     Fix: Correct the name, or delete the key.
     """
-    return _findings(deepspeed_json, lambda file: ignored_keys(file.values), "no key is similar to another one")
+    return _findings(deepspeed_json, deepspeed_keys.ignored_keys, "no key is similar to another one")
 
 
 @check(Severity.WARNING, source=_JSON)
 def deepspeed_key_outside_params(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
-    """A DeepSpeed file has a parameter of its optimizer or scheduler beside params, not in it.
+    """A DeepSpeed file has a parameter of its optimizer or scheduler next to params, not in it.
 
     Why: DeepSpeed passes only params to the optimizer or scheduler, which then uses its default.
 
     Fix: Move it into params.
     """
-    return _findings(deepspeed_json, lambda file: keys_outside_params(file.values), "all parameters are in params")
+    return _findings(deepspeed_json, deepspeed_keys.keys_outside_params, "all parameters are in params")
 
 
 @check(Severity.WARNING, source=_SCHEDULES, because_of=("deepspeed_key_outside_params",))
@@ -262,19 +247,15 @@ def deepspeed_learning_rate_lost(deepspeed_json: tuple[DeepSpeedJson, ...]) -> A
     Fix: Write "lr": "auto" in optimizer.params, and "warmup_max_lr": "auto" in scheduler.params.
     More: Without "auto", write the number.
     """
-
-    def judge(file: DeepSpeedJson) -> list[Finding]:
-        return lost_learning_rate(file.values)
-
-    return _findings(deepspeed_json, judge, "the learning rate is set, or the run sets it")
+    return _findings(deepspeed_json, lost_learning_rate, "the learning rate is set, or the run sets it")
 
 
 @check(Severity.WARNING, source=_JSON)
 def deepspeed_offload_without_zero3(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
     """A DeepSpeed file offloads parameters, but its ZeRO stage is not 3.
 
-    Why: Only stage 3 divides the parameters. With a lower stage they stay on every GPU, and no memory is saved.
+    Why: Only stage 3 partitions the parameters. With a lower stage they stay on every GPU, and no memory is saved.
 
     Fix: Write "stage": 3, or delete the section.
     """
-    return _findings(deepspeed_json, lambda file: idle_offload(file.values), "its stage can offload what it offloads")
+    return _findings(deepspeed_json, deepspeed_keys.idle_offload, "the ZeRO stage supports its offloading")

@@ -91,6 +91,10 @@ FRAMEWORKS: Final = (
     "swift sft", "swift pt", "swift rlhf", "megatron sft", "megatron pt", "megatron rlhf", "llamafactory-cli train",
     "lmf train", "axolotl train",
 )
+# The options of accelerate launch that replace distributed_type.
+TYPE_OPTIONS: Final[Mapping[str, str]] = {
+    "multi_gpu": "MULTI_GPU", "use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP", "use_megatron_lm": "MEGATRON_LM",
+}
 # fmt: on
 OTHERS: Final = tuple(known for name, known in KNOWN.items() if name != "mgpu" and known.commands)
 PROGRAMS: Final = tuple(known.commands[0].partition(" ")[0] for known in OTHERS)

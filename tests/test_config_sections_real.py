@@ -26,7 +26,7 @@ import yaml
 
 from mgpu import engine
 from mgpu.config import reading
-from mgpu.snapshot import Snapshot
+from mgpu.snapshot import DeepSpeedJson, Snapshot
 from tests.conftest import CHECKS
 
 for _package in ("accelerate", "deepspeed"):  # imported when a test runs: torch takes seconds in each worker
@@ -334,13 +334,14 @@ def test_every_field_of_zero_optimization_is_known() -> None:
     }
     assert "stage3_gather_16bit_weights_on_model_save" in names_of(zero) and "nvme_path" in sections["offload_param"]
     values = dict.fromkeys(names_of(zero), 1) | {name: dict.fromkeys(keys, 1) for name, keys in sections.items()}
-    assert deepspeed_keys.unknown_zero_keys({"zero_optimization": values}, None) == []
+    assert deepspeed_keys.unknown_zero_keys(DeepSpeedJson("ds.json", {"zero_optimization": values})) == []
 
 
 def test_every_field_of_the_precisions_is_known() -> None:
     precisions = importlib.import_module("deepspeed.runtime.precision_config")
     fp16, bf16 = names_of(precisions.DeepSpeedFP16Config), names_of(precisions.DeepSpeedBF16Config)
-    assert deepspeed_keys.removed_keys({"fp16": dict.fromkeys(fp16, 1), "bf16": dict.fromkeys(bf16, 1)}) == []
+    values = {"fp16": dict.fromkeys(fp16, 1), "bf16": dict.fromkeys(bf16, 1)}
+    assert deepspeed_keys.removed_keys(DeepSpeedJson("ds.json", values)) == []
 
 
 def test_every_removed_key_of_deepspeed_is_known() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mgpu.config import ask_all
+from mgpu.config import ask_all, deepspeed_loader
 from mgpu.config.deepspeed_json import read_text
 from mgpu.config.reading import parse_config
 from mgpu.snapshot import DeepSpeedVerdict
@@ -107,6 +107,43 @@ def test_refused_by_newer_releases(verdicts: dict[str, DeepSpeedVerdict | None],
     if tuple(map(int, verdict.deepspeed.split(".")[:3])) < tuple(map(int, since.split("."))):
         pytest.skip(f"DeepSpeed {verdict.deepspeed} is older than {since}")
     compare(verdict, expected)
+
+
+# --- its limits --------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_library_is_no_verdict() -> None:
+    def load(values: dict[str, Any]) -> None:
+        if "amp" in values:
+            raise ValueError("removed")
+        if "needs_library" in values:
+            raise ImportError("no module of this name")
+
+    assert deepspeed_loader._refusals({"needs_library": 1}, load) is None
+    found = deepspeed_loader._refusals({"amp": 1, "needs_library": 1}, load)
+    assert found == [{"message": "ValueError: removed", "key": "amp"}]
+    assert deepspeed_loader._refusals({"steps_per_print": 1}, load) == []
+
+
+def test_a_deepspeed_that_cannot_load_anything_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(values: dict[str, Any]) -> None:
+        raise ImportError("libaio.so.1")
+
+    assert deepspeed_loader._loader() is not None
+    monkeypatch.setattr("deepspeed.runtime.config.DeepSpeedConfig", broken)
+    assert deepspeed_loader._loader() is None
+
+
+def test_a_file_with_thousands_of_keys_is_loaded_only_some_hundred_times() -> None:
+    loads = 0
+
+    def load(values: dict[str, Any]) -> None:
+        nonlocal loads
+        loads += 1
+        raise ValueError("always")
+
+    found = deepspeed_loader._refusals({f"key{number}": 1 for number in range(9000)}, load)
+    assert found == [{"message": "ValueError: always", "key": None}] and 0 < loads < 300
 
 
 # --- the command -------------------------------------------------------------------------------------------------

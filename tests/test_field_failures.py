@@ -562,7 +562,7 @@ OFFLOAD = {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2, "fsdp_
 def test_an_offloaded_optimizer_on_one_thread(named: Named) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU cannot be divided")
-    # accelerate 1.15 starts one rank of DeepSpeed without OMP_NUM_THREADS (measured), and one of FSDP with 1 (read).
+    # accelerate 1.15 starts one rank of DeepSpeed without OMP_NUM_THREADS, and one of FSDP with 1: both measured.
     found = named("omp_threads_too_few", "t4_x1", config=config_of(num_processes=1, **OFFLOAD))
     says(found, "1 thread for each of 1 rank on", "runs on a single core", "export OMP_NUM_THREADS=")
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mgpu.check import Place, Skip
+from mgpu.known_launchers import TYPE_OPTIONS
 from mgpu.snapshot import Config, Mark
 
 LAUNCH = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/commands/launch.py"
@@ -24,8 +25,6 @@ ACCELERATORS = (
     "MULTI_GPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU", "MULTI_HPU", "MULTI_NEURON",
 )
 # fmt: on
-# Options of accelerate launch that replace distributed_type.
-TYPE_OPTIONS = ("multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm")
 TYPES = ("NO", "MULTI_CPU", *ACCELERATORS, "DEEPSPEED", "FSDP", "XLA", "MEGATRON_LM")
 _LONGEST_NAME = 100  # characters to compare: difflib is slow on long names
 

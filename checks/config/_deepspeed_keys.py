@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from mgpu.snapshot import DeepSpeedVerdict
+from mgpu.snapshot import DeepSpeedFile, DeepSpeedJson
 from mgpu.text import listed
 
 from ._deepspeed_values import IN_FILE, precisions, setting
@@ -63,7 +63,7 @@ _PRECISION = {
     "bf16": _BF16,
     "bfloat16": _BF16,
 }
-# Keys at which newer releases stop, whatever their value (runtime/config.py: _reject_removed_config_keys).
+# Keys that newer releases reject, whatever their value (runtime/config.py: _reject_removed_config_keys).
 _REMOVED = dict.fromkeys((
     "compression_training", "nebula", "quantize_training", "sparse_attention",
     "zero_optimization.mics_hierarchical_params_gather", "zero_optimization.mics_shard_size",
@@ -85,6 +85,7 @@ _OF_PARAMS = {
 }
 # fmt: on
 _ZERO_PREFIX = "zero_optimization."
+ReadFile: TypeAlias = DeepSpeedFile | DeepSpeedJson  # named by a config, or examined itself
 
 
 class Finding(NamedTuple):
@@ -95,14 +96,13 @@ class Finding(NamedTuple):
     fix: str = ""
 
 
-def unknown_zero_keys(values: Mapping[str, Any], loader: DeepSpeedVerdict | None) -> list[Finding]:
-    """Return the keys in zero_optimization at which every DeepSpeed stops; none if the installed one accepts them."""
-    if loader is not None and not loader.refusals:
+def unknown_zero_keys(file: ReadFile) -> list[Finding]:
+    """Return the keys in zero_optimization that every DeepSpeed rejects; none if the installed one accepts the file."""
+    if file.loader is not None and not file.loader.refusals:
         return []
-    zero = values.get("zero_optimization")
-    sections = {_ZERO_PREFIX: (zero, _ZERO)}
+    sections = {_ZERO_PREFIX: (file.values.get("zero_optimization"), _ZERO)}
     for name, known in _OFFLOAD.items():
-        sections[f"{_ZERO_PREFIX}{name}."] = (setting(values, f"{_ZERO_PREFIX}{name}"), known)
+        sections[f"{_ZERO_PREFIX}{name}."] = (setting(file.values, f"{_ZERO_PREFIX}{name}"), known)
     return [
         Finding(f"{prefix}{key}", f"unknown key {prefix}{key}{_probably(str(key), known)}")
         for prefix, (section, known) in sections.items()
@@ -117,34 +117,36 @@ def _probably(key: str, known: frozenset[str]) -> str:
     return f": probably {meant} is meant" if meant else ""
 
 
-def refused(values: Mapping[str, Any], loader: DeepSpeedVerdict) -> list[Finding]:
-    """Return what the installed DeepSpeed stops at, without what other checks report."""
-    reported = {finding.key for finding in unknown_zero_keys(values, loader)}
-    since = {finding.key: version for finding, version in _removals(values)}
-    twice = len(precisions(values)) > 1
+def refused(file: ReadFile) -> list[Finding]:
+    """Return what the installed DeepSpeed rejects, without what other checks report; nothing if it was not asked."""
+    if file.loader is None:
+        return []
+    reported = {finding.key for finding in unknown_zero_keys(file)}
+    since = {finding.key: version for finding, version in _removals(file.values)}
+    twice = len(precisions(file.values)) > 1
     found = []
-    for message, key in ((one.message, one.key) for one in loader.refusals):
+    for message, key in ((one.message, one.key) for one in file.loader.refusals):
         if key in reported or (twice and "simultaneously enabled" in message):
             continue
         fix = "Delete it" if key in _REMOVED or "Extra inputs" in message else "Correct it"
         older = f", or train with a DeepSpeed older than {since[key]}" if key in since else ""
         text = f"{key}: {message}" if key else message
-        found.append(Finding(key or "", f"DeepSpeed {loader.deepspeed} rejects {text}", fix=f"{fix}{older}."))
+        found.append(Finding(key or "", f"DeepSpeed {file.loader.deepspeed} rejects {text}", fix=f"{fix}{older}."))
     return found
 
 
-def removed_keys(values: Mapping[str, Any]) -> list[Finding]:
-    """Return the keys at which newer releases of DeepSpeed stop, and older ones do not."""
-    return [finding for finding, _ in _removals(values)]
+def removed_keys(file: ReadFile) -> list[Finding]:
+    """Return the keys that only newer releases of DeepSpeed reject; none if the installed one was asked."""
+    return [finding for finding, _ in _removals(file.values)] if file.loader is None else []
 
 
 def _removals(values: Mapping[str, Any]) -> Iterator[tuple[Finding, str]]:
-    """Yield each such key, with the first release that stops."""
+    """Yield each such key, with the first release that rejects it."""
     for key, version in _REMOVED.items():
         parent, _, name = key.rpartition(".")
         found = values.get(parent) if parent else values
         if isinstance(found, Mapping) and name in found:
-            yield Finding(key, f"{key} was removed: DeepSpeed {version} and newer stop at it"), version
+            yield Finding(key, f"{key} was removed: DeepSpeed {version} and newer reject it"), version
     for name, known in _PRECISION.items():
         section = values.get(name)
         for key, value in section.items() if isinstance(section, Mapping) else ():
@@ -156,14 +158,14 @@ def _removals(values: Mapping[str, Any]) -> Iterator[tuple[Finding, str]]:
                 what = f"{name}.{key}: {value} is not a whole number"
             else:
                 continue
-            stops = f"{what}: DeepSpeed {_STRICT_PRECISIONS} and newer stop at it"
-            yield Finding(f"{name}.{key}", stops), _STRICT_PRECISIONS
+            title = f"{what}: DeepSpeed {_STRICT_PRECISIONS} and newer reject it"
+            yield Finding(f"{name}.{key}", title), _STRICT_PRECISIONS
 
 
-def ignored_keys(values: Mapping[str, Any]) -> list[Finding]:
+def ignored_keys(file: ReadFile) -> list[Finding]:
     """Return the keys at the top level that are probably other ones, and those of an accelerate config."""
     found = []
-    for key, value in values.items():
+    for key, value in file.values.items():
         other = IN_FILE.get(key)
         if key == "zero3_init_flag" or (other and other != key):
             if value in (None, False, "none", "false"):
@@ -175,11 +177,11 @@ def ignored_keys(values: Mapping[str, Any]) -> list[Finding]:
     return found
 
 
-def keys_outside_params(values: Mapping[str, Any]) -> list[Finding]:
+def keys_outside_params(file: ReadFile) -> list[Finding]:
     """Return the parameters of optimizer and scheduler that are not in `params`."""
     found = []
     for name, known in _OF_PARAMS.items():
-        section = values.get(name)
+        section = file.values.get(name)
         outside: Sequence[str] = [key for key in section if key in known] if isinstance(section, Mapping) else []
         if outside:
             are, them = ("is", "it") if len(outside) == 1 else ("are", "them")
@@ -188,8 +190,9 @@ def keys_outside_params(values: Mapping[str, Any]) -> list[Finding]:
     return found
 
 
-def idle_offload(values: Mapping[str, Any]) -> list[Finding]:
-    """Return the offloading of parameters, if the ZeRO stage does not divide them."""
+def idle_offload(file: ReadFile) -> list[Finding]:
+    """Return the offloading of parameters, if the ZeRO stage does not partition them."""
+    values = file.values
     stage = setting(values, f"{_ZERO_PREFIX}stage")
     stage = 0 if stage is None else stage
     device = setting(values, f"{_ZERO_PREFIX}offload_param.device")

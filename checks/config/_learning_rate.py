@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ._deepspeed_keys import Finding
+from ._deepspeed_keys import Finding, ReadFile
 from ._deepspeed_values import autos, setting
 
 # DeepSpeed 0.19's defaults (runtime/lr_schedules.py, ops/): of warmup_max_lr, and of lr.
@@ -20,12 +20,13 @@ _SETS_LR = {
 }
 
 
-def lost_learning_rate(values: Mapping[str, Any]) -> list[Finding]:
+def lost_learning_rate(file: ReadFile) -> list[Finding]:
     """Return where DeepSpeed trains with a learning rate that the run did not choose.
 
     Only if that is certain: "auto" values show that accelerate or Trainer has a learning rate for the file, or the file
     itself has another one.
     """
+    values = file.values
     kind, name = setting(values, "scheduler.type"), setting(values, "optimizer.type")
     lr = setting(values, "optimizer.params.lr")
     given = setting(values, "scheduler.params")

@@ -80,9 +80,9 @@ def _fixes(config: Config, missing: list[_Missing]) -> tuple[Fix, ...]:
     """Return the command with the options, or the change of the file that makes one unnecessary."""
     names = [one.option for one in missing]
     quoting = _quoting_fix(config) if "num_processes" in names else None
-    of_precision = _precision_fix(config) if "mixed_precision" in names else None
+    of_precision = (_precision_fix(config),) if "mixed_precision" in names else ()
     text = "Pass it on the command line." if names == ["mixed_precision"] else ""
-    return (quoting or Fix(text, (_command(missing),)), *((of_precision,) if of_precision else ()))
+    return (quoting or Fix(text, (_command(missing),)), *of_precision)
 
 
 def _command(missing: list[_Missing]) -> str:
@@ -97,11 +97,11 @@ def _quoting_fix(config: Config) -> Fix | None:
     return Fix("Write distributed_type: 'NO' with quotes.", edits=(Edit("set", "distributed_type", "NO"),))
 
 
-def _precision_fix(config: Config) -> Fix | None:
+def _precision_fix(config: Config) -> Fix:
     """Return the change of mixed_precision with which the file needs no --mixed_precision."""
-    if fix := precision_beside_file(config):
-        return fix
-    return Fix("Or write mixed_precision: 'no' with quotes.", edits=(Edit("set", "mixed_precision", "no"),))
+    return precision_beside_file(config) or Fix(
+        "Or write mixed_precision: 'no' with quotes.", edits=(Edit("set", "mixed_precision", "no"),)
+    )
 
 
 def _precision_of_command_line(config: Config) -> _Missing | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.known_launchers import TYPE_OPTIONS
 from mgpu.planning.memory import PRECISIONS
 from mgpu.snapshot import Config
 from mgpu.text import counted
@@ -227,13 +228,7 @@ def config_key_of_the_command_line(config: Config) -> Answer:
 
 def _flag_problem(config: Config, key: str) -> Problem:
     value: Any = config.values[key]
-    kind = {
-        "multi_gpu": "MULTI_GPU",
-        "use_fsdp": "FSDP",
-        "use_deepspeed": "DEEPSPEED",
-        "use_megatron_lm": "MEGATRON_LM",
-    }
-    chosen = kind.get(key)
+    chosen = TYPE_OPTIONS.get(key)
     if key == "use_parallelism_config":
         fix = Fix("Delete it: parallelism_config applies by itself.", edits=(Edit("delete", key),))
     elif chosen and (value is False or (value is True and config.distributed_type == chosen)):

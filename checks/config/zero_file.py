@@ -130,7 +130,7 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
     if not isinstance(file, DeepSpeedFile):
         return file
     if file.elsewhere or file.start:
-        return Skip(f"{file.path} is a path of another machine" if file.elsewhere else f"it exists from {file.start}")
+        return Skip(f"{file.path} is a path of another machine" if file.elsewhere else f"it is in {file.start}")
     at = entries(config, DEEPSPEED)[_FILE]
     if home := re.match(r"(~[\w.-]*)/(.+)", file.path, re.DOTALL):
         return Problem(
@@ -154,10 +154,10 @@ def _instead(file: DeepSpeedFile) -> str:
 
 @check(Severity.INFO, source=PLUGINS, given=skip_without_deepspeed)
 def config_deepspeed_file_of_other_folder(config: Config) -> Answer:
-    """The DeepSpeed file that the config names exists if the launch is started in another folder.
+    """The path of the DeepSpeed file in the config is relative to a folder other than the current one.
 
-    Why: The path is relative to the folder where the launch is started, and not to the config. Started here, every
-    worker stops.
+    Why: accelerate looks for the file in the folder where the launch is started, not in that of the config. If it is
+    started here, every worker stops.
 
     Fix: Start the launch in that folder.
     """
@@ -165,9 +165,9 @@ def config_deepspeed_file_of_other_folder(config: Config) -> Answer:
     if not isinstance(file, DeepSpeedFile):
         return file
     if file.start is None:
-        return Skip("it exists from no folder above the config")
+        return Skip("no folder above the config has it either")
     return Problem(
-        f"{file.path} exists from {file.start}: start the launch there",
+        f"{file.path} is not here, but in {file.start}: start the launch there",
         fix=Fix(commands=(shell("cd {:path}", file.start),)),
         evidence={_FILE: file.path, "folder": file.start},
         place=place_of(config, entries(config, DEEPSPEED)[_FILE]),

@@ -8,19 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Config, DeepSpeedFile
+from mgpu.snapshot import Config
 from mgpu.text import counted
 
+from . import _deepspeed_keys as deepspeed_keys
 from ._config_file import place_of
-from ._deepspeed_keys import (
-    Finding,
-    idle_offload,
-    ignored_keys,
-    keys_outside_params,
-    refused,
-    removed_keys,
-    unknown_zero_keys,
-)
 from ._deepspeed_values import autos, batch_sizes, is_parallel, precisions, unfilled
 from ._learning_rate import lost_learning_rate
 from ._schema import DEEPSPEED, NO_FILE, PARALLELISM, entries, readable_deepspeed_file, settings
@@ -34,14 +26,18 @@ _UNREAD = "the DeepSpeed file could not be read"
 _FILE = "deepspeed_config_file"
 
 
-def _findings(config: Config, judge: Callable[[DeepSpeedFile], list[Finding]], good: str) -> Answer:
+def _findings(
+    config: Config, judge: Callable[[deepspeed_keys.ReadFile], list[deepspeed_keys.Finding]], good: str
+) -> Answer:
     """The findings in the file, at the key that names it."""
     file = readable_deepspeed_file(config)
     if file is None:
         return Skip(NO_FILE if config.deepspeed_file is None else _UNREAD)
     place = place_of(config, entries(config, DEEPSPEED)[_FILE])
     found = tuple(
-        Problem(f"{one.title}, in {file.path}", fix=Fix(one.fix), evidence={"key": one.key or None}, place=place)
+        Problem(
+            f"{one.title}, in {file.path}", fix=Fix(one.fix), evidence={"key": one.key} if one.key else {}, place=place
+        )
         for one in judge(file)
     )
     return found or Ok(good)
@@ -115,14 +111,12 @@ def config_deepspeed_auto_unfilled(config: Config) -> Answer:
 def config_deepspeed_zero_key_unknown(config: Config) -> Answer:
     """The DeepSpeed file has a key in zero_optimization that DeepSpeed does not know.
 
-    Why: DeepSpeed stops at it, and every worker with it.
+    Why: DeepSpeed rejects it, and every worker stops.
     More: "Extra inputs are not permitted". Elsewhere in the file, most unknown keys are ignored.
 
     Fix: Correct the name, or delete the key.
     """
-    return _findings(
-        config, lambda file: unknown_zero_keys(file.values, file.loader), "all keys in zero_optimization are known"
-    )
+    return _findings(config, deepspeed_keys.unknown_zero_keys, "all keys in zero_optimization are known")
 
 
 @check(Severity.ERROR, source=_CONFIG)
@@ -137,15 +131,12 @@ def config_deepspeed_file_refused(config: Config) -> Answer:
     file = readable_deepspeed_file(config)
     if file is None or file.loader is None:
         return Skip(NO_FILE if config.deepspeed_file is None else "DeepSpeed did not load the file")
-    version = file.loader.deepspeed
-    return _findings(
-        config, lambda file: refused(file.values, file.loader) if file.loader else [], f"DeepSpeed {version} accepts it"
-    )
+    return _findings(config, deepspeed_keys.refused, f"DeepSpeed {file.loader.deepspeed} accepts it")
 
 
 @check(Severity.WARNING, source=_CONFIG)
 def config_deepspeed_key_removed(config: Config) -> Answer:
-    """The DeepSpeed file has a key or value at which newer releases of DeepSpeed stop.
+    """The DeepSpeed file has a key or value that newer releases of DeepSpeed reject.
 
     Why: With such a DeepSpeed, every worker stops before it builds the model. Older ones accept the file.
     More: mgpu reports it only if it did not load the file with the DeepSpeed of the run.
@@ -153,9 +144,7 @@ def config_deepspeed_key_removed(config: Config) -> Answer:
     Fix: Delete it, or train with an older DeepSpeed.
     """
     return _findings(
-        config,
-        lambda file: removed_keys(file.values) if file.loader is None else [],
-        "no key that DeepSpeed has removed, or the installed one accepts it",
+        config, deepspeed_keys.removed_keys, "no key that DeepSpeed has removed, or the installed one accepts it"
     )
 
 
@@ -167,18 +156,18 @@ def config_deepspeed_key_misspelled(config: Config) -> Answer:
 
     Fix: Correct the name, or delete the key.
     """
-    return _findings(config, lambda file: ignored_keys(file.values), "no key is similar to another one")
+    return _findings(config, deepspeed_keys.ignored_keys, "no key is similar to another one")
 
 
 @check(Severity.WARNING, source=_JSON)
 def config_deepspeed_key_outside_params(config: Config) -> Answer:
-    """The DeepSpeed file has a parameter of its optimizer or scheduler beside params, not in it.
+    """The DeepSpeed file has a parameter of its optimizer or scheduler next to params, not in it.
 
     Why: DeepSpeed passes only params to the optimizer or scheduler, which then uses its default.
 
     Fix: Move it into params.
     """
-    return _findings(config, lambda file: keys_outside_params(file.values), "all parameters are in params")
+    return _findings(config, deepspeed_keys.keys_outside_params, "all parameters are in params")
 
 
 @check(Severity.WARNING, source=_SCHEDULES, because_of=("config_deepspeed_key_outside_params",))
@@ -190,17 +179,15 @@ def config_deepspeed_learning_rate_lost(config: Config) -> Answer:
     Fix: Write "lr": "auto" in optimizer.params, and "warmup_max_lr": "auto" in scheduler.params.
     More: Without "auto", write the number.
     """
-    return _findings(
-        config, lambda file: lost_learning_rate(file.values), "the learning rate is set, or the run sets it"
-    )
+    return _findings(config, lost_learning_rate, "the learning rate is set, or the run sets it")
 
 
 @check(Severity.WARNING, source=_JSON)
 def config_deepspeed_offload_without_zero3(config: Config) -> Answer:
     """The DeepSpeed file offloads parameters, but its ZeRO stage is not 3.
 
-    Why: Only stage 3 divides the parameters. With a lower stage they stay on every GPU, and no memory is saved.
+    Why: Only stage 3 partitions the parameters. With a lower stage they stay on every GPU, and no memory is saved.
 
     Fix: Write "stage": 3, or delete the section.
     """
-    return _findings(config, lambda file: idle_offload(file.values), "its stage can offload what it offloads")
+    return _findings(config, deepspeed_keys.idle_offload, "the ZeRO stage supports its offloading")

@@ -1,4 +1,4 @@
-"""What does an accelerate config file contain, and does accelerate accept it? Does DeepSpeed accept its own file?"""
+"""What does an accelerate config contain, does accelerate accept it, and does DeepSpeed accept a DeepSpeed file?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mgpu.config.reading import read
 from mgpu.process import scratch
 from mgpu.snapshot import Config, DeepSpeedJson, DeepSpeedRefusal, DeepSpeedVerdict, LoaderVerdict
 
-__all__ = ["LOADER", "ask", "ask_all", "facts", "read"]
+__all__ = ["LOADER", "ask_all", "facts", "read"]
 
 # Imports accelerate and with it torch; a cold network file system takes tens of seconds.
 LOADER = probes.Probe("loader", ("loader",), 60.0, in_training_python=True, file=Path(__file__).with_name("loader.py"))
@@ -35,7 +35,7 @@ def facts(path: Path, *, ask_loader: bool = True, python: str | None = None, bas
     `base`: the folder where the launch is started; None: the current one.
     """
     config = read(path, base)
-    return ask([config], python=python)[0] if ask_loader else config
+    return ask_all((config,), (), python=python)[0][0] if ask_loader else config
 
 
 def _is_safe(config: Config) -> bool:
@@ -47,17 +47,13 @@ def _is_safe(config: Config) -> bool:
     return file is None or not file.fault or file.fault.startswith("not JSON")
 
 
-def ask(configs: Sequence[Config], *, python: str | None = None) -> list[Config]:
-    """Return the configs with accelerate's verdict, if available; accelerate is imported once for all of them."""
-    return ask_all(configs, (), python=python)[0]
-
-
 def ask_all(
     configs: Sequence[Config], files: Sequence[DeepSpeedJson], *, python: str | None = None
 ) -> tuple[list[Config], list[DeepSpeedJson]]:
     """Return the configs with accelerate's verdict, and DeepSpeed's on the files that they name and on `files`.
 
-    One child process imports torch, accelerate and DeepSpeed once for all of them.
+    One child process imports torch, accelerate and DeepSpeed once for all of them. A verdict is None if it is not
+    available.
     """
     readable = [config for config in configs if not any(fault.fatal for fault in config.faults) and _is_safe(config)]
     paths = [str(Path(config.path).resolve()) for config in readable]
@@ -98,5 +94,7 @@ def _of_accelerate(verdict: Mapping[str, Any]) -> LoaderVerdict:
     return LoaderVerdict(**{**verdict, "options": tuple(verdict.get("options", ()))})
 
 
-def _of_deepspeed(verdict: Mapping[str, Any]) -> DeepSpeedVerdict:
+def _of_deepspeed(verdict: Mapping[str, Any] | None) -> DeepSpeedVerdict | None:
+    if verdict is None:
+        return None
     return DeepSpeedVerdict(verdict["deepspeed"], tuple(DeepSpeedRefusal(**one) for one in verdict["refusals"]))

@@ -11,6 +11,7 @@ import contextlib
 import copy
 import gc
 import io
+import itertools
 import json
 import logging
 import os
@@ -18,18 +19,23 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_MOST_REFUSALS = 8  # of a file; each costs one load for every key
+_MOST_REFUSALS = 8  # searched for in a file; each costs one load for every key
+_MOST_KEYS = 250  # tried in a file, and in a section of it; a load takes 1 ms and more
 _BATCH = ("train_batch_size", "gradient_accumulation_steps")
 _MICRO = "train_micro_batch_size_per_gpu"
 _STAGE_OF_ACCELERATE = 2  # if zero_optimization.stage is "auto"
+
+# Errors that say nothing about the file: a missing library or device, or a limit of this process.
+_NOT_OF_THE_FILE = (ImportError, OSError, MemoryError, RecursionError)
 
 Load = Callable[[dict[str, Any]], None]
 
 
 def probe(path: str) -> Iterator[dict[str, Any]]:
-    """Yield the fact deepspeed_loader: for each file, DeepSpeed's version and what it rejects.
+    """Yield the fact deepspeed_loader: for each file, DeepSpeed's version and what it rejects; None if it is not clear.
 
-    `path`: a JSON file with the list of the files' values.
+    It is yielded after each file, so one that takes too long costs no other file its verdict. `path`: a JSON file with
+    the list of the files' values.
     """
     yield {"asking": "loading the DeepSpeed file with DeepSpeed"}
     gc.disable()  # nothing that is imported is garbage
@@ -37,18 +43,16 @@ def probe(path: str) -> Iterator[dict[str, Any]]:
         files = json.load(file)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # DeepSpeed looks for an accelerator when it is imported
     with _quiet():
-        found = verdicts(files)
-    if found:
-        yield {"deepspeed_loader": found}
-
-
-def verdicts(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return DeepSpeed's verdict on the values of each file; empty if DeepSpeed cannot be imported or used."""
-    loaded = _loader()
+        loaded = _loader()
     if loaded is None:
-        return []
+        return  # DeepSpeed is missing or broken
     version, load = loaded
-    return [{"deepspeed": version, "refusals": _refusals(one, load)} for one in files]
+    found: list[dict[str, Any] | None] = []
+    for values in files:
+        with _quiet():
+            refusals = _refusals(values, load)
+        found.append(None if refusals is None else {"deepspeed": version, "refusals": refusals})
+        yield {"deepspeed_loader": found}
 
 
 def _loader() -> tuple[str, Load] | None:
@@ -60,10 +64,13 @@ def _loader() -> tuple[str, Load] | None:
         return None
 
     def load(values: dict[str, Any]) -> None:
-        with contextlib.suppress(ImportError, OSError):  # a missing library or device is not an error of the file
-            DeepSpeedConfig(copy.deepcopy(values))
+        DeepSpeedConfig(copy.deepcopy(values))
 
-    return None if _refused({_MICRO: 1}, load) else (str(deepspeed.__version__), load)
+    try:
+        load({_MICRO: 1})
+    except BaseException:
+        return None
+    return str(deepspeed.__version__), load
 
 
 @contextlib.contextmanager
@@ -79,11 +86,16 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _refusals(values: dict[str, Any], load: Load) -> list[dict[str, Any]]:
-    """Return everything in the values at which DeepSpeed stops: each message, with the dotted key that causes it."""
+def _refusals(values: dict[str, Any], load: Load) -> list[dict[str, Any]] | None:
+    """Return everything in the values that DeepSpeed rejects: each message, with the dotted key that causes it.
+
+    None if DeepSpeed stops for another reason before it has read them.
+    """
     filled = _filled(values)
     found: list[dict[str, Any]] = []
     while len(found) < _MOST_REFUSALS and (error := _refused(filled, load)) is not None:
+        if isinstance(error, _NOT_OF_THE_FILE):
+            return found or None
         top, rest = _without_cause(filled, error, load)
         found += _described(error, top, filled)
         if rest is None:
@@ -120,11 +132,11 @@ def _refused(values: dict[str, Any], load: Load) -> BaseException | None:
 def _without_cause(
     values: dict[str, Any], error: BaseException, load: Load
 ) -> tuple[str | None, dict[str, Any] | None]:
-    """Return the dotted key without which the error is another one or none, and the values without it.
+    """Return the dotted key without which the error is different or gone, and the values without it.
 
     A key of a section is preferred to the whole section. None for both if no single key is the cause.
     """
-    for key in values:
+    for key in itertools.islice(values, _MOST_KEYS):
         if key == _MICRO or _same(error, _refused(_dropped(values, key), load)):
             continue
         section = values[key] if isinstance(values[key], dict) else {}
@@ -132,7 +144,7 @@ def _without_cause(
         if names and set(names) <= set(section):
             rest = {name: value for name, value in section.items() if name not in names}
             return key, {**values, key: rest}
-        for name in section:
+        for name in itertools.islice(section, _MOST_KEYS):
             rest = {**values, key: _dropped(section, name)}
             if not _same(error, _refused(rest, load)):
                 return f"{key}.{name}", rest

@@ -44,7 +44,7 @@ __all__ = [
 
 LARGEST_BYTES = 1 << 20  # an accelerate config has a few dozen lines; a megabyte is a different file
 SUFFIXES = (".yaml", ".yml", ".json")
-_MOST_FOLDERS = 4  # above a config, from which a launch may be started
+_MOST_FOLDERS = 4  # above a config, in which a launch may be started
 _MOST_NAMES = 10_000  # of a folder, searched for similar names
 WRITTEN_BY = "# Written by mgpu"
 _MODEL = (
@@ -247,7 +247,7 @@ def _deepspeed_file(values: Mapping[str, Any], config: str, base: Path | None) -
 
 
 def _start(name: str, config: str) -> str | None:
-    """Return the folder above the config from which a DeepSpeed file exists, if it does not from the current one."""
+    """Return the folder above the config that has a DeepSpeed file at this path, if the current folder does not."""
     if os.path.isabs(name) or os.path.lexists(name):
         return None
     folders = Path(config).parents[:_MOST_FOLDERS]

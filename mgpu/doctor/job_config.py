@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from mgpu.known_launchers import KNOWN
-from mgpu.launchers.accelerate_line import TYPE_OPTIONS, scalar, section_of, set_in_section
+from mgpu.known_launchers import KNOWN, TYPE_OPTIONS
+from mgpu.launchers.accelerate_line import scalar, section_of, set_in_section
 from mgpu.snapshot import Config, JobCommand, JobScript
 
 # Options of accelerate launch that replace a value of the file, and the sections whose options do.

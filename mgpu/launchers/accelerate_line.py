@@ -14,6 +14,7 @@ from typing import Any, Final
 from mgpu.config import facts
 from mgpu.config.reading import digest
 from mgpu.errors import LAUNCH_REFUSED, MgpuError
+from mgpu.known_launchers import TYPE_OPTIONS
 from mgpu.launchers.option_words import Given, whole_number
 from mgpu.planning.requirements import GPU_TYPES
 from mgpu.snapshot import Config
@@ -26,9 +27,6 @@ _NEUTRAL = frozenset({
     "config_file", "machine_rank", "main_process_ip", "main_process_port", "same_network", "quiet", "debug", "module",
     "no_python", "help", "role", "log_dir", "tee", "redirects", "monitor_interval",
 })
-TYPE_OPTIONS: Final[Mapping[str, str]] = {
-    "multi_gpu": "MULTI_GPU", "use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP", "use_megatron_lm": "MEGATRON_LM",
-}
 _LAUNCHED = frozenset(TYPE_OPTIONS.values())  # the types with which it starts several processes
 _DEEPSPEED = frozenset({
     "deepspeed_config_file", "zero_stage", "offload_optimizer_device", "offload_param_device",

@@ -68,7 +68,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class DeepSpeedRefusal:
-    """Why DeepSpeed stops at a file: its message, and the dotted key that the message is about, if that is clear."""
+    """Why DeepSpeed stops at a file: its message, and the dotted key that caused it, if known."""
 
     message: Text
     key: Label | None = None
@@ -76,7 +76,7 @@ class DeepSpeedRefusal:
 
 @dataclass(frozen=True)
 class DeepSpeedVerdict:
-    """The result of loading a DeepSpeed file with DeepSpeed itself in a subprocess; without refusals, it accepts it."""
+    """The result of loading a DeepSpeed file with DeepSpeed itself in a subprocess. No refusals: it accepts it."""
 
     deepspeed: Version
     refusals: tuple[DeepSpeedRefusal, ...] = ()
@@ -92,7 +92,7 @@ class DeepSpeedFile:
     fault: Same[Label | None] = None  # why it could not be read
     elsewhere: Moment[bool] = False  # a path of another machine: not even its first folders exist here
     similar: Moment[Label | None] = None  # a file here with the same name, if this one does not exist
-    start: Moment[Label | None] = None  # a folder above the config from which it exists, if not from the current one
+    start: Moment[Label | None] = None  # a folder above the config that its path is relative to, if not the current one
     loader: Moment[DeepSpeedVerdict | None] = None  # None: DeepSpeed was not asked, or could not be
 
 
@@ -156,7 +156,9 @@ class Config:
     launch_flags: Same[tuple[Label, ...]] = ()
     engine: Same[Label] = ""  # slurm, kubeflow ...: sets address, port and rank on each node; from mgpu's comment
     away: bool = False  # the file is for an engine's nodes, and this machine is not one of them
-    given: Same[tuple[Label, ...]] = ()  # options of a job script's command line, without their dashes; (): not of one
+    given: Same[
+        tuple[Label, ...]
+    ] = ()  # options of a job script's command line, without their dashes; (): no job script
     cpu_job: Same[bool] = False  # the engine's job runs its ranks on the CPU; from mgpu's comment
     # on each machine, if they differ: num_processes is then as if all had as many as this one; from mgpu's comment
     ranks_of_machines: Same[tuple[int, ...]] = ()

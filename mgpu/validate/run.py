@@ -85,7 +85,7 @@ def _judge_file(
 def _judge_deepspeed(
     file: DeepSpeedJson, machine: Snapshot, fixed: Fixed | None, request: Request, rules: LocalRules | None
 ) -> Judged:
-    """Judge a DeepSpeed file. Without an installed DeepSpeed, the checks of its text have to do."""
+    """Judge a DeepSpeed file; without an installed DeepSpeed, only by the checks of its text."""
     snapshot = replace(machine, config=None, deepspeed_json=(file,))
     outcomes = waiving.waive(engine.judge(snapshot, selections.DEEPSPEED_FILE), rules)
     if rules is not None:
@@ -120,7 +120,8 @@ def _load(
         if show:
             show("accelerate's own loader" if configs else "DeepSpeed's own loader")
         path = folder / "stdin.yaml"
-        path.write_bytes(now.get(STDIN, b""))
+        if STDIN in now:
+            path.write_bytes(now[STDIN])
         named = [replace(config, path=str(path) if config.path == STDIN else config.path) for config in configs]
         asked, files = ask_all(named, list(own.values()), python=python)
     found = [replace(one, path=mine.path) for one, mine in zip(asked, configs, strict=True)]

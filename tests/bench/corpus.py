@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import engine
-from mgpu.config import ask, read
+from mgpu.config import ask_all, read
 from mgpu.engine import Outcome, selections
 from mgpu.snapshot import Config, Snapshot
 
@@ -142,7 +142,7 @@ def main() -> None:
     lines = index.read_text("utf-8").splitlines() if index.is_file() else []
     rows = {row["file"]: row for row in map(json.loads, lines)}
     files = sorted(path for path in wish.folder.iterdir() if path.suffix in (".yaml", ".yml", ".json"))
-    configs = ask([read(path) for path in files]) if wish.loader else [read(path) for path in files]
+    configs = ask_all([read(path) for path in files], ())[0] if wish.loader else [read(path) for path in files]
     bad: list[str] = []
     number: Counter[str] = Counter()
     for path, config in zip(files, configs, strict=True):

@@ -66,11 +66,11 @@ CASES = (
     skips("config_deepspeed_file_missing", "names no DeepSpeed file", config=zero("zero_stage: 2")),
     skips("config_deepspeed_file_missing", "no deepspeed_config", config=DDP),
     # config_deepspeed_file_of_other_folder
-    informs("config_deepspeed_file_of_other_folder", "conf/ds.json exists from examples/a: start the launch there",
+    informs("config_deepspeed_file_of_other_folder", "conf/ds.json is not here, but in examples/a: start the",
         "cd examples/a", at=(6, 3), config=missing("conf/ds.json", start="examples/a")),
-    skips("config_deepspeed_file_missing", "it exists from examples/a",
+    skips("config_deepspeed_file_missing", "it is in examples/a",
         config=missing("conf/ds.json", start="examples/a")),
-    skips("config_deepspeed_file_of_other_folder", "from no folder above", config=missing("conf/ds.json")),
+    skips("config_deepspeed_file_of_other_folder", "no folder above", config=missing("conf/ds.json")),
     well("config_deepspeed_file_of_other_folder", "ds.json exists", config=named(STAGE2)),
     skips("config_deepspeed_file_of_other_folder", "names no", config=zero("zero_stage: 2")),
     # config_deepspeed_file_invalid
@@ -122,7 +122,7 @@ CASES = (
     well("config_deepspeed_file_refused", "DeepSpeed 0.19.8 accepts it", config=loaded(named(STAGE2))),
     skips("config_deepspeed_file_refused", "did not load", config=named({**STAGE2, "amp": {}})),
     skips("config_deepspeed_file_refused", "names no", config=zero("zero_stage: 2")),
-    warns("config_deepspeed_key_removed", "amp was removed: DeepSpeed 0.19.8 and newer stop at it, in ds.json", "older",
+    warns("config_deepspeed_key_removed", "amp was removed: DeepSpeed 0.19.8 and newer reject it, in ds.json", "older",
         at=(5, 3), config=named({**STAGE2, "amp": {}})),
     well("config_deepspeed_key_removed", "accepts it", config=loaded(named({**STAGE2, "amp": {}}))),
     skips("config_deepspeed_key_removed", "names no", config=zero("zero_stage: 2")),
@@ -137,7 +137,7 @@ CASES = (
     warns("config_deepspeed_offload_without_zero3", "zero_optimization.offload_param has no effect with ZeRO-1",
         '"stage": 3', at=(5, 3),
         config=named({"zero_optimization": {"stage": 1, "offload_param": {"device": "cpu"}}})),
-    well("config_deepspeed_offload_without_zero3", "its stage", config=named(STAGE2)),
+    well("config_deepspeed_offload_without_zero3", "supports its offloading", config=named(STAGE2)),
     skips("config_deepspeed_offload_without_zero3", "names no", config=zero("zero_stage: 2")),
     # config_deepspeed_auto_inline
     warns("config_deepspeed_auto_inline",

@@ -104,7 +104,7 @@ CASES = (
         ("AssertionError: bfloat16 and fp16 modes cannot be simultaneously enabled", "fp16.enabled"))),
     skips("deepspeed_file_refused", "did not load", deepspeed_json=ds('"amp": {"enabled": false}')),
     # deepspeed_key_removed
-    warns("deepspeed_key_removed", "amp was removed: DeepSpeed 0.19.8 and newer stop at it", "older", at=(2, 1),
+    warns("deepspeed_key_removed", "amp was removed: DeepSpeed 0.19.8 and newer reject it", "older", at=(2, 1),
         deepspeed_json=ds('"amp": {"enabled": false}')),
     warns("deepspeed_key_removed", "fp16.opt_level is an unknown key: DeepSpeed 0.17.1 and newer", "Delete", at=(2, 10),
         deepspeed_json=ds('"fp16": {"opt_level": "O2"}')),
@@ -151,11 +151,11 @@ CASES = (
         at=(2, 35), deepspeed_json=ds('"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}')),
     warns("deepspeed_offload_without_zero3", "cpu_offload_param has no effect with ZeRO-0", '"stage": 3',
         deepspeed_json=ds('"zero_optimization": {"cpu_offload_param": true}')),
-    well("deepspeed_offload_without_zero3", "its stage", deepspeed_json=ds(
+    well("deepspeed_offload_without_zero3", "supports its offloading", deepspeed_json=ds(
         '"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}')),
-    well("deepspeed_offload_without_zero3", "its stage", deepspeed_json=ds(
+    well("deepspeed_offload_without_zero3", "supports its offloading", deepspeed_json=ds(
         '"zero_optimization": {"stage": 2, "offload_param": {"device": "none"}}')),
-    well("deepspeed_offload_without_zero3", "its stage", deepspeed_json=ds(
+    well("deepspeed_offload_without_zero3", "supports its offloading", deepspeed_json=ds(
         '"zero_optimization": {"stage": "auto", "offload_param": {"device": "cpu"}}')),
     skips("deepspeed_offload_without_zero3", "could not be read", deepspeed_json=BROKEN),
 )  # fmt: skip
