@@ -6,6 +6,7 @@ A remedy is about these two only: a batch has nothing to do with layers that do 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import NamedTuple
 
 from mgpu.check import Fix
@@ -135,28 +136,24 @@ def of_assertion(what: str, raised: UncaughtException | None) -> Meaning | None:
 def _explain(text: str, what: str, by: str, raised: UncaughtException | None) -> Meaning | None:
     quantity = next((name for name, known in _QUANTITIES.items() if known.search(what)), None)
     sizes = [name for name, known in _SIZES.items() if known.search(by)]
+    number = int(([*_NUMBER.findall(what)] or ["0"])[-1])
     if quantity == "ranks":
         of_model = _PARALLEL.intersection(sizes) or "parallel" in by.lower()
-        known = _RANKS if of_model and _numbers(what)[-1:] != [1] else None
+        known = _RANKS if of_model and number != 1 else None
     elif quantity == "batch":
         known = _BATCH if "data" in sizes and not _PARALLEL.intersection(sizes) else None
     else:
         known = _KNOWN.get((quantity or "", sizes[0])) if len(sizes) == 1 else None
     if known is None:
         return None
-    numbers = _numbers(what)[-1:] if quantity != "batch" else []
-    texts = {"what": quantity or "", "size": "".join(sizes[:1]), "fit": _that_fit(numbers)}
-    fixes = tuple(Fix(one.text.format_map(texts), one.commands) for one in known.fixes)
+    texts = {"what": quantity or "", "size": "".join(sizes[:1]), "fit": _that_fit(number)}
+    fixes = tuple(replace(one, text=one.text.format_map(texts)) for one in known.fixes)
     if known in (_RANKS, _BATCH) and raised is not None and "accelerate" in raised.packages:
         fixes = (*fixes, Fix("Check the parallel sizes in accelerate's config.", (_VALIDATE,)))
     return Meaning(f"{known.title.format_map(texts)}: {text}", known.why.format_map(texts), fixes)
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in _NUMBER.findall(text)]
-
-
-def _that_fit(numbers: list[int]) -> str:
-    """Return the sizes that divide a number, if the message has it: ": 1, 2, 4"."""
-    fit = [one for number in numbers for one in range(1, min(number, 1 << 12) + 1) if number % one == 0][:_MOST]
+def _that_fit(number: int) -> str:
+    """Return the sizes that divide a number: ": 1, 2, 4"; "" for 0, which stands for a message without it."""
+    fit = [one for one in range(1, min(number, 1 << 12) + 1) if number % one == 0][:_MOST]
     return f": {', '.join(map(str, fit))}" if fit else ""

@@ -113,7 +113,7 @@ def explain_server(log: Log, groups: Mapping[str, str], raised: UncaughtExceptio
         return None
     return Meaning(
         f"{known.name} does not answer at {at}",
-        "It was not started, has failed, is still loading its model, or listens elsewhere. localhost is this node only.",
+        "It was not started, has failed, is still loading its model, or listens elsewhere. localhost is this node.",
         (*start, _ask(host, port)),
     )
 

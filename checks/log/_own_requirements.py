@@ -23,7 +23,7 @@ _THERE_FIRST = re.compile(
     r"\b(?:requires?d?|need(?:s|ed)?|requested|expected|wanted) ?:?(?: at least)? (?P<wanted>\d+)\b"
 )
 _IN_CLUSTER = re.compile(r"(?i)\b(?:in|of|by) (?:the|this|your) cluster\b|\bcluster (?:only )?has\b")
-_OF_RAY = re.compile(r"\bray\b|\bray[./]|\bRay[A-Z]|placement_group|\bRay\b")
+_OF_RAY = re.compile(r"\b[Rr]ay\b|\bRay[A-Z]|placement_group")
 _OF_NODE = 8  # GPUs that a node has at most, but for a few machines
 
 
