@@ -58,8 +58,8 @@ _RESIZE = (
     Fix("In Megatron, use the padding that wrote it.", ("--make-vocab-size-divisible-by 128",)),
 )
 _OTHER_VOCABULARY = (
-    "Only the number of tokens differs, and neither is the other one padded or split, so this is not about added "
-    "tokens or parallel sizes. The two are of different tokenizers or base models; the layer has a vocabulary of its "
+    "Only the number of tokens differs, and neither is the other one padded or split, so added tokens or parallel "
+    "sizes are not the cause. The two belong to different tokenizers or base models; the layer has a vocabulary of its "
     "own, as the head of a draft model (EAGLE) does; or it is tied to the embedding (tie_word_embeddings) in only one "
     "of them."
 )
@@ -253,6 +253,9 @@ def _of_other_model(pairs: list[_Pair]) -> Meaning:
 
 
 def _listed(pairs: list[_Pair]) -> str:
-    shown = "; ".join(f"{one.name} is {list(one.saved)} in it and {list(one.here)} here" for one in pairs[:_LISTED])
+    shown = "; ".join(
+        f"{one.name} is {list(one.saved)} in the checkpoint and {list(one.here)} in the model"
+        for one in pairs[:_LISTED]
+    )
     more = len(pairs) - _LISTED
     return f"{shown}{f'; and {more} more' if more > 0 else ''}"

@@ -96,12 +96,12 @@ _BATCH = _Division(
     "the batch cannot be divided evenly over the data-parallel ranks",
     "The global batch is made of whole micro batches on each data-parallel rank: it must be a multiple of micro batch "
     "x data-parallel ranks. These are all ranks, divided by the tensor, pipeline and context parallel sizes.",
-    (Fix("Change the batch, so that it is such a multiple, or the number of ranks."),))
+    (Fix("Change the batch or the number of ranks, so that the batch is such a multiple."),))
 _RANKS = _Division(
     "the number of ranks is not a multiple of the parallel sizes",
     "The tensor, pipeline, context and expert parallel sizes multiply to the ranks of one copy of the model. The job "
     "must start a whole number of copies.",
-    (Fix("Start a multiple of that product of ranks, or make a parallel size smaller."),))
+    (Fix("Start a number of ranks that is a multiple of that product, or make a parallel size smaller."),))
 # fmt: on
 _KNOWN = {
     ("layers", "pipeline"): _STAGES,

@@ -162,10 +162,10 @@ def _of_own_class(handed: _Handed) -> _Answer:
         )
     return (
         f"{handed.owner} is not a model of transformers (PreTrainedModel): it is a plain module, or a wrapper around a "
-        "model. Such a trainer needs the config, the generation and the saving of transformers.",
+        "model. Such a trainer needs its config, generate() and save_pretrained().",
         (
             Fix(
-                "If it is a wrapper, pass the model inside. Else derive its class from PreTrainedModel.",
+                "If it is a wrapper, pass the model inside. Otherwise, derive its class from PreTrainedModel.",
                 (python("class {:name}(PreTrainedModel): ...", handed.owner),),
             ),
             Fix(f"If only {handed.attribute} is missing, set it in {handed.owner}."),
