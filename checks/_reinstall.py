@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from mgpu.command_line import Command, shell
 
-# They download a prebuilt wheel instead of building, unless this is set.
+# These packages download a prebuilt wheel instead of building, unless the variable is set.
 _FORCE_BUILD = {
     "flash-attn": "FLASH_ATTENTION_FORCE_BUILD=TRUE ",
     "mamba-ssm": "MAMBA_FORCE_BUILD=TRUE ",
     "causal-conv1d": "CAUSAL_CONV1D_FORCE_BUILD=TRUE ",
 }
 OFFERS_WHEELS = frozenset(_FORCE_BUILD)
-# Released as wheels for one torch release each. Building them is not usual.
+# Released as wheels for one torch release each, and rarely built from source.
 WHEELS_FOR_ONE_TORCH = frozenset(
     {"torchvision", "torchaudio", "torchtext", "torchao", "torchcodec", "xformers", "vllm", "fbgemm-gpu"}
 )

@@ -81,9 +81,7 @@ class Row:
     effect_of: EffectOf | None = None
     tags: tuple[Tag, ...] = ()
     explain: Explain | None = None  # a more specific meaning, or None for the row's own
-    explain_in: ExplainWithLog | None = (
-        None  # instead of `explain`, if the meaning depends on other lines of the log, too
-    )
+    explain_in: ExplainWithLog | None = None  # in place of `explain`, if other lines of the log matter, too
     cases: tuple[Case, ...] = ()  # the first that applies replaces the row's own meaning
     remark: Callable[[str], str] | None = None  # a sentence about the line's own values, after the reason; or ""
 
@@ -203,7 +201,9 @@ def _shown(log: Log) -> dict[str, str]:
 
 def _meaning(row: Row, groups: dict[str, str], log: Log, raised: UncaughtException | None) -> Meaning:
     special = row.explain(groups, raised) if row.explain else None
-    if special := special or (row.explain_in(log, groups, raised) if row.explain_in else None):
+    if row.explain_in:
+        special = row.explain_in(log, groups, raised)
+    if special:
         return special
     groups = {**_shown(log), **groups, "the_traceback": the_traceback(raised), **_own_line(raised)}
     means: Row | Case = next((case for case in row.cases if case.when(log, raised)), row)

@@ -47,6 +47,11 @@ def plural(number: int, one: str, many: str | None = None) -> str:
     return one if number == 1 else many or f"{one}s"
 
 
+def with_article(word: str) -> str:
+    """Return "a tuple", "an int"."""
+    return f"{'an' if word[:1].lower() in set('aeiou') else 'a'} {word}"
+
+
 def counted(number: int, one: str, many: str | None = None) -> str:
     """(1, "GPU") -> "1 GPU", (2, "GPU") -> "2 GPUs"."""
     return f"{number} {plural(number, one, many)}"

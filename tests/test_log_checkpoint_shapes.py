@@ -80,7 +80,7 @@ def test_the_numbers_decide(
     ("error", "title", "words", "absent"),
     [
         ("ValueError: Size mismatch between saved torch.Size([100, 64]) and current: torch.Size([140, 64]) for mlp.w",
-         OTHER, "mlp.w is [100, 64] in it and [140, 64] here", SPLIT),
+         OTHER, "mlp.w is [100, 64] in the checkpoint and [140, 64] in the model", SPLIT),
         ("ValueError: Size mismatch between saved torch.Size([128, 64]) and current: torch.Size([64, 64]) for mlp.w",
          "has another size", SPLIT, OTHER),
         # Megatron's are the shapes of whole tensors.

@@ -48,7 +48,7 @@ def test_what_is_left_is_not_enough(error: str, tmp_path: Path) -> None:
     ("calls", "error", "title", "there"),
     [
         ((MAIN, GLOO), "RuntimeError: Gloo con", "a process group of gloo could not be set up", "GLOO_SOCKET_IFNAME"),
-        ((MAIN, STORE), "torch.distributed.DistSt", "the store of the rendezvous (TCPStore) was not made",
+        ((MAIN, STORE), "torch.distributed.DistSt", "the store of the rendezvous (TCPStore) could not be created",
          "ss -ltnp"),
         ((MAIN, GLOO), "", "a traceback without its exception: the last frame in the log is", "GLOO_SOCKET_IFNAME"),
         ((MAIN, STORE), "", "a traceback without its exception", "ss -ltnp 'sport = :29500'"),

@@ -19,6 +19,7 @@ SLOW = (
     "ConnectTimeoutError(<urllib3.connection.HTTPConnection object at 0x7f>, 'Connection to 10.0.0.4 timed out. "
     "(connect timeout=5)')"
 )
+READ_TIMEOUT = "ReadTimeoutError(\"HTTPConnectionPool(host='x', port=1): Read timed out. (read timeout=60)\")"
 PROXY = f"ProxyError('Unable to connect to proxy', {REFUSED})"
 NO_NAME = "NameResolutionError(\"<x>: Failed to resolve 'node17' ([Errno -2] Name or service not known)\")"
 TRAINER = "the vLLM server from which the trainer (GRPO) gets its answers"
@@ -64,6 +65,11 @@ def failed(host: str, port: int, url: str, why: str) -> str:
         (failed("localhost", 8000, "/v1/completions", "ResponseError('too many 503 error responses')"),
          "the model server with OpenAI's API (vLLM, SGLang or another) answers at localhost:8000, but with errors "
          "(503)", "server's own log", "vllm serve MODEL"),
+        # A connection that was made: neither the network nor a server that was not started.
+        (failed("localhost", 8000, "/generate/", READ_TIMEOUT), f"{TRAINER} accepted the connection at localhost:8000, "
+         "but did not answer in time", "server's own log", "firewall"),
+        (failed("10.0.0.4", 9123, "/things", READ_TIMEOUT), "a server that the run needs accepted the connection",
+         "read timeout", "nc -vz"),
         # A name without a domain is not on the internet.
         (failed("node17", 8000, "/health/", REFUSED), f"{TRAINER} is not running: nothing listens at node17:8000",
          "on node17", "this node only"),

@@ -41,7 +41,7 @@ WAITED = "".join(
          "needs labels of the shape (4, 32000), and they are (4, 512)", "out.transpose(1, 2)"),
         ("loss = ce(out, y)", (), "RuntimeError: Expected target size [4, 32, 32], got [8]",
          "the loss takes labels of the shape [4, 32, 32] for this output, and gets [8]", "print(out.shape"),
-        ("loss = ce(out, y)", (), "IndexError: Target 1 is out of bounds.", "has one class only", "BCEWithLogitsLoss"),
+        ("loss = ce(out, y)", (), "IndexError: Target 1 is out of bounds.", "has only one class", "BCEWithLogitsLoss"),
         ("loss = ce(out, y)", (), "IndexError: Target 10 is out of bounds.", "larger than the number of classes",
          "ignore_index"),
         ("kind = out['qid'].split('_')[-1]", (), "AttributeError: 'list' object has no attribute 'split'",
@@ -57,7 +57,7 @@ WAITED = "".join(
         ("x = torch.stack(a[i])", (), "TypeError: expected Tensor as element 0 in argument 0, but got str",
          "item 0 of a list that torch joins into one tensor is a text", "torch.is_tensor(x[0])"),
         ("x = torch.stack(a)", (), "TypeError: expected Tensor as element 2 in argument 0, but got numpy.ndarray",
-         "item 2 of a list that torch joins into one tensor is an array of numpy", "torch.from_numpy"),
+         "item 2 of a list that torch joins into one tensor is a NumPy array", "torch.from_numpy"),
         ("x = torch.stack(a)", (), "TypeError: expected Tensor as element 2 in argument 0, but got Odd",
          "item 2 of a list that torch joins into one tensor is a Odd", "print([type(x)"),
         ("y = x.shape[0]", (), "AttributeError: 'list' object has no attribute 'shape'", "x is a list",
@@ -94,7 +94,7 @@ def test_a_missing_folder_of_yolo_is_named_only_in_its_own_check(tmp_path: Path)
 def test_a_launcher_without_a_port_did_not_start_the_ranks_that_wait(tmp_path: Path) -> None:
     assert cause(NO_PORT + WAITED, tmp_path) == "log_exchange_never_worked"
     assert cause(NO_PORT, tmp_path) == "log_port_taken"
-    assert cause(WAITED + NO_PORT, tmp_path) in ("log_port_taken", "log_exchange_never_worked")
+    assert cause(WAITED + NO_PORT, tmp_path) == "log_port_taken"
     own = frames((SCRIPT, "main", "dist.init_process_group('nccl')"), ("torch/distributed/rendezvous.py", "_env", "s"))
     taken = "RuntimeError: The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).\n"
     assert cause(own + taken + WAITED, tmp_path) == "log_port_taken"  # a rank's own

@@ -1,4 +1,4 @@
-"""Which C++ ABI was an extension built with, as the symbol that it misses in torch shows?"""
+"""Which C++ ABI was an extension built with? The symbol that it does not find in torch shows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def abi_of(symbol: str) -> str:
         return ""
     sides = ("new", "old") if found["new"] else ("old", "new")
     return (
-        f" The missing function exists in every torch: its text argument shows that the extension was built with the "
-        f"{sides[0]} C++ ABI, and the installed torch has the {sides[1]} one. PyTorch's wheels have the new one since "
+        f" Every torch has this function: the type of its string argument shows that the extension was built with the "
+        f"{sides[0]} C++ ABI, and the installed torch with the {sides[1]} one. PyTorch's wheels have the new one since "
         "2.7, and the old one up to 2.5."
     )

@@ -58,8 +58,8 @@ _RESIZE = (
     Fix("In Megatron, use the padding that wrote it.", ("--make-vocab-size-divisible-by 128",)),
 )
 _OTHER_VOCABULARY = (
-    "Only the number of tokens differs, and neither is the other one padded or split, so this is not about added "
-    "tokens or parallel sizes. The two are of different tokenizers or base models; the layer has a vocabulary of its "
+    "Only the number of tokens differs, and neither is the other one padded or split, so added tokens or parallel "
+    "sizes are not the cause. The two belong to different tokenizers or base models; the layer has a vocabulary of its "
     "own, as the head of a draft model (EAGLE) does; or it is tied to the embedding (tie_word_embeddings) in only one "
     "of them."
 )
@@ -75,7 +75,7 @@ _COMPARE_VOCABULARIES = (
 )
 
 
-class Pair(NamedTuple):
+class _Pair(NamedTuple):
     """A parameter's shapes."""
 
     name: str
@@ -97,13 +97,13 @@ class Pair(NamedTuple):
         return large // small if small and large % small == 0 else 0
 
 
-def _pairs(text: str) -> list[Pair]:
+def _pairs(text: str) -> list[_Pair]:
     found = []
     for one in _PAIR.finditer(text):
         saved = one["saved"] or one["saved_part"] or one["saved_whole"]
         here = one["here"] or one["here_part"] or one["here_whole"]
         name = one["name"] or one["part"] or one["whole"] or "?"
-        found.append(Pair(name, _shape(saved), _shape(here), bool(one["saved_whole"])))
+        found.append(_Pair(name, _shape(saved), _shape(here), bool(one["saved_whole"])))
     return found
 
 
@@ -129,18 +129,18 @@ def explain(groups: Mapping[str, str], raised: UncaughtException | None) -> Mean
     return _of_split(pairs) or (_of_kernel(pairs) if len(first.saved) > _MOST_SPLIT else _of_other_model(pairs))
 
 
-def _is_whole(one: Pair) -> bool:
+def _is_whole(one: _Pair) -> bool:
     """Whether both are shapes of a parameter, not of an empty piece, of a placeholder or of a flat shard."""
     if len(one.saved) != len(one.here) or (1,) in (one.saved, one.here):
         return False
     return bool(one.changed) and min(*one.saved, *one.here) > 0
 
 
-def _counts_positions(one: Pair) -> bool:
+def _counts_positions(one: _Pair) -> bool:
     return bool(_OF_POSITIONS.search(one.name)) and len(one.changed) == 1 and one.changed[0] < len(one.saved) - 1
 
 
-def _of_adapter(pairs: list[Pair]) -> Meaning | None:
+def _of_adapter(pairs: list[_Pair]) -> Meaning | None:
     """Explain adapters of another rank; None if the layers that they adapt differ."""
     ranks = set()
     for one in pairs:
@@ -166,14 +166,14 @@ def _of_adapter(pairs: list[Pair]) -> Meaning | None:
     )
 
 
-def _is_vocabulary(one: Pair) -> bool:
+def _is_vocabulary(one: _Pair) -> bool:
     if one.changed != [0]:
         return False
     large = min(one.saved[0], one.here[0]) >= _SMALLEST_VOCABULARY
     return bool(_OF_TOKENS.search(one.name)) or (one.name in _NAMELESS and large and len(one.saved) > 1)
 
 
-def _of_vocabulary(one: Pair) -> Meaning:
+def _of_vocabulary(one: _Pair) -> Meaning:
     saved, here = one.saved[0], one.here[0]
     title = f"the vocabulary of the checkpoint has another size than the model's: {saved:,} and {here:,}"
     relation = of_vocabularies(*sorted((saved, here)))
@@ -186,7 +186,7 @@ def _of_vocabulary(one: Pair) -> Meaning:
     return Meaning(title, _OTHER_VOCABULARY, _COMPARE_VOCABULARIES, complete=True)
 
 
-def _of_positions(one: Pair) -> Meaning:
+def _of_positions(one: _Pair) -> Meaning:
     place = one.changed[0]
     return Meaning(
         f"the checkpoint has embeddings for another number of positions: {one.saved[place]:,} in {one.name}, and "
@@ -203,7 +203,7 @@ def _of_positions(one: Pair) -> Meaning:
     )
 
 
-def _of_split(pairs: list[Pair]) -> Meaning | None:
+def _of_split(pairs: list[_Pair]) -> Meaning | None:
     """Explain parameters that are the same part of the others; None if no split of tensors can have made them."""
     ratio = pairs[0].ratio
     possible = ratio in _SPLITS and all(
@@ -231,7 +231,7 @@ def _of_split(pairs: list[Pair]) -> Meaning | None:
     )
 
 
-def _of_kernel(pairs: list[Pair]) -> Meaning:
+def _of_kernel(pairs: list[_Pair]) -> Meaning:
     return Meaning(
         "a parameter in the checkpoint has another size than in the model: a kernel of a convolution",
         f"{_listed(pairs)}: output channels, input channels, then the size of the kernel. The patch size, the number "
@@ -241,7 +241,7 @@ def _of_kernel(pairs: list[Pair]) -> Meaning:
     )
 
 
-def _of_other_model(pairs: list[Pair]) -> Meaning:
+def _of_other_model(pairs: list[_Pair]) -> Meaning:
     return Meaning(
         "a parameter in the checkpoint has another size than in the model: it is of another model or configuration",
         f"{_listed(pairs)}. A split over ranks would give a whole fraction of one dimension. The checkpoint "
@@ -252,7 +252,10 @@ def _of_other_model(pairs: list[Pair]) -> Meaning:
     )
 
 
-def _listed(pairs: list[Pair]) -> str:
-    shown = "; ".join(f"{one.name} is {list(one.saved)} in it and {list(one.here)} here" for one in pairs[:_LISTED])
+def _listed(pairs: list[_Pair]) -> str:
+    shown = "; ".join(
+        f"{one.name} is {list(one.saved)} in the checkpoint and {list(one.here)} in the model"
+        for one in pairs[:_LISTED]
+    )
     more = len(pairs) - _LISTED
     return f"{shown}{f'; and {more} more' if more > 0 else ''}"

@@ -105,7 +105,7 @@ def _of_unread(one: _Call, other: _Call) -> Meaning:
     return Meaning(
         f"rank {one.rank} is in {one.text}, and rank {other.rank} probably in {is_in}",
         f"torch could not read the fingerprint of rank {other.rank}, because it has another length than its own: "
-        f"{other.operation} with the sequence number 0 is not what that rank called, but what the length looks like."
+        f"{other.operation} with the sequence number 0 is not what that rank called, only that length."
         f"{same} {_BRANCHES}",
         (
             Fix(
@@ -139,12 +139,12 @@ def _of_same_operation(one: _Call, other: _Call) -> Meaning:
     if one.number != other.number:
         return Meaning(
             f"{both} with the same shape, as their calls number {one.number} and {other.number}",
-            "One rank has made more collective calls before, so from there on calls meet that do not belong together. "
+            "One rank has made more collective calls before, so the calls that meet now do not belong together. "
             f"{_BRANCHES}",
             (COMPARE_STACKS, _SAME_CALLS),
         )
     return Meaning(
-        f"{both} with tensors that differ otherwise, as their devices",
+        f"{both} with tensors that differ in something else, such as the device",
         "The shapes, the types and the sequence numbers are equal. One rank has the tensor on another kind of device.",
         (Fix("Print the tensor's device just before the call, on both ranks."),),
     )

@@ -6,6 +6,7 @@ A remedy is about these two only: a batch has nothing to do with layers that do 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import NamedTuple
 
 from mgpu.check import Fix
@@ -95,12 +96,12 @@ _BATCH = _Division(
     "the batch cannot be divided evenly over the data-parallel ranks",
     "The global batch is made of whole micro batches on each data-parallel rank: it must be a multiple of micro batch "
     "x data-parallel ranks. These are all ranks, divided by the tensor, pipeline and context parallel sizes.",
-    (Fix("Change the batch, so that it is such a multiple, or the number of ranks."),))
+    (Fix("Change the batch or the number of ranks, so that the batch is such a multiple."),))
 _RANKS = _Division(
     "the number of ranks is not a multiple of the parallel sizes",
     "The tensor, pipeline, context and expert parallel sizes multiply to the ranks of one copy of the model. The job "
     "must start a whole number of copies.",
-    (Fix("Start a multiple of that product of ranks, or make a parallel size smaller."),))
+    (Fix("Start a number of ranks that is a multiple of that product, or make a parallel size smaller."),))
 # fmt: on
 _KNOWN = {
     ("layers", "pipeline"): _STAGES,
@@ -135,28 +136,24 @@ def of_assertion(what: str, raised: UncaughtException | None) -> Meaning | None:
 def _explain(text: str, what: str, by: str, raised: UncaughtException | None) -> Meaning | None:
     quantity = next((name for name, known in _QUANTITIES.items() if known.search(what)), None)
     sizes = [name for name, known in _SIZES.items() if known.search(by)]
+    number = int(([*_NUMBER.findall(what)] or ["0"])[-1])
     if quantity == "ranks":
         of_model = _PARALLEL.intersection(sizes) or "parallel" in by.lower()
-        known = _RANKS if of_model and _numbers(what)[-1:] != [1] else None
+        known = _RANKS if of_model and number != 1 else None
     elif quantity == "batch":
         known = _BATCH if "data" in sizes and not _PARALLEL.intersection(sizes) else None
     else:
         known = _KNOWN.get((quantity or "", sizes[0])) if len(sizes) == 1 else None
     if known is None:
         return None
-    numbers = _numbers(what)[-1:] if quantity != "batch" else []
-    texts = {"what": quantity or "", "size": "".join(sizes[:1]), "fit": _that_fit(numbers)}
-    fixes = tuple(Fix(one.text.format_map(texts), one.commands) for one in known.fixes)
+    texts = {"what": quantity or "", "size": "".join(sizes[:1]), "fit": _that_fit(number)}
+    fixes = tuple(replace(one, text=one.text.format_map(texts)) for one in known.fixes)
     if known in (_RANKS, _BATCH) and raised is not None and "accelerate" in raised.packages:
         fixes = (*fixes, Fix("Check the parallel sizes in accelerate's config.", (_VALIDATE,)))
     return Meaning(f"{known.title.format_map(texts)}: {text}", known.why.format_map(texts), fixes)
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in _NUMBER.findall(text)]
-
-
-def _that_fit(numbers: list[int]) -> str:
-    """Return the sizes that divide a number, if the message has it: ": 1, 2, 4"."""
-    fit = [one for number in numbers for one in range(1, min(number, 1 << 12) + 1) if number % one == 0][:_MOST]
+def _that_fit(number: int) -> str:
+    """Return the sizes that divide a number: ": 1, 2, 4"; "" for 0, which stands for a message without it."""
+    fit = [one for one in range(1, min(number, 1 << 12) + 1) if number % one == 0][:_MOST]
     return f": {', '.join(map(str, fit))}" if fit else ""

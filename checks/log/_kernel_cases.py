@@ -240,7 +240,7 @@ INDEXES = (
          "IndexError: index out of range in self\n",
          "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cpu/IndexKernel.cpp"),
     Case(line_of("log_index_out_of_range", r"Target 1 is out of bounds"),
-         "the label 1 is out of range: the output that the loss gets has one class only",
+         "the label 1 is out of range: the output that the loss gets has only one class",
          "cross_entropy accepts labels from 0 to classes - 1, so one class leaves only the label 0. The last layer was "
          "made with one output (num_labels=1, a head for a number or for binary cross-entropy), or the classes are not "
          "in dimension 1 of the output.",

@@ -1,7 +1,7 @@
-"""How do labels of another shape than the cross-entropy loss expects relate to the output?
+"""How do labels whose shape the cross-entropy loss does not expect relate to the output?
 
-torch reports the shape of the labels that the output needs: that of the output without dimension 1, which it takes for
-the classes.
+torch reports the shape of the labels that the output needs: that of the output without dimension 1, which has the
+classes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SHAPES = re.compile(
     r"Expected target size [(\[](?P<wanted>\d+(?:, \d+)+)[)\]], got (?:torch\.Size\(\[|\[)(?P<got>\d+(?:, \d+)*)\]"
 )
 _LOOK = "print(out.shape, y.shape)"
-_RULE = "cross_entropy takes dimension 1 of the output for the classes, and one label for each position of the rest."
+_RULE = "cross_entropy expects the classes in dimension 1 of the output, and one label for each position of the rest."
 
 
 def other_shape(one: UncaughtException) -> Meaning | None:

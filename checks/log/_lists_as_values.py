@@ -8,11 +8,11 @@ from typing import NamedTuple
 from mgpu.check import Fix
 from mgpu.command_line import python
 from mgpu.snapshot import UncaughtException
+from mgpu.text import with_article
 
+from .. import _package_mistakes as mistakes
 from ._followed_values import reads_attribute
 from ._own_objects import NAME, Meaning
-
-_LACKS = re.compile(r"'(?P<kind>list|tuple|set|dict|str|int|float)' object has no attribute '(?P<name>\w+)'")
 
 
 def _names(text: str) -> frozenset[str]:
@@ -65,19 +65,18 @@ _USES = (
 
 def list_as_value(one: UncaughtException) -> Meaning | None:
     """Explain a list, a dict, a text or a number that the script's own line uses as something else."""
-    found = _LACKS.match(one.message)
+    found = mistakes.LACKS.match(one.message)
     if not found or one.packages[-1:] != ("",) or not one.place:
         return None
-    kind, name = found["kind"], found["name"]
+    kind, name = found["owner"], found["name"]
     use = next((use for use in _USES if kind in use.kinds and name in use.names), None)
     if use is None:
         return None
     owners = {match["of"] for match in re.finditer(rf"(?<![\w.\])])(?P<of>{NAME})\.{name}\b", one.code or "")}
     of = reads_attribute(one, name) or (owners.pop() if len(owners) == 1 else None)
-    article = "an" if kind == "int" else "a"
     look = python("print(type({:dotted}))", of) if of else None
     return Meaning(
-        f"{of or 'a value'} is {article} {kind}, and {one.place} uses it as {use.as_what}: it has no {name}",
+        f"{of or 'a value'} is {with_article(kind)}, and {one.place} uses it as {use.as_what}: it has no {name}",
         use.why,
         (Fix("See what it is, before that line.", (look,)), use.fix) if look else (use.fix,),
     )

@@ -11,12 +11,14 @@ from mgpu.command_line import shell
 from mgpu.signature import Meaning
 from mgpu.snapshot import Log, UncaughtException
 
-_THIS_NODE = re.compile(r"localhost|127\.|0\.0\.0\.0|::1")
+_THIS_NODE = re.compile(r"localhost|127\.|0\.0\.0\.0")
 _REFUSED = re.compile(r"\[?Errno (?:111|61)\b|Connection refused|WinError 10061|actively refused it")
 _NO_ANSWER = re.compile(
     r"\[?Errno (?:101|110|113)\b|No route to host|Network is unreachable|timed out|ConnectTimeoutError|WinError 10060"
 )
 _OF_PROXY = re.compile(r"ProxyError|Cannot connect to proxy|Unable to connect to proxy|Tunnel connection failed")
+# The connection was made, so the network is fine.
+_TOO_SLOW = re.compile(r"ReadTimeoutError|Read timed out")
 _ANSWERED = re.compile(r"ResponseError\((?:\D{0,20}(?P<code>\d{3}))?")
 _NO_NAME = re.compile(r"NameResolutionError|Name or service not known|Temporary failure in name|getaddrinfo failed")
 _CALLED = re.compile(r"Connect call failed")  # asyncio, which does not always print the number
@@ -38,6 +40,7 @@ TRL_SERVER = (
          "GRPOConfig(use_vllm=True, vllm_mode='server', vllm_server_host='HOST', vllm_server_port=8000)")),
     Fix("Or let vLLM share the ranks' GPUs, without a server.", ("GRPOConfig(use_vllm=True, vllm_mode='colocate')",)),
 )
+_ITS_LOG = Fix("Read the server's own log.", ("mgpu doctor --log server.log",))
 _OF_TRAINER = "the vLLM server from which the trainer (GRPO) gets its answers"
 _OF_FRAMEWORKS = (
     (re.compile(r"\baxolotl\b"), Fix(
@@ -100,6 +103,8 @@ def explain_server(log: Log, groups: Mapping[str, str], raised: UncaughtExceptio
         return _without_address(host, port, known)
     if answered := _ANSWERED.search(why):
         return _with_errors(at, answered["code"], known)
+    if _TOO_SLOW.search(why):
+        return _too_slow(at, known)
     if _REFUSED.search(why) or (_CALLED.search(why) and _THIS_NODE.match(host)):
         return _not_running(host, port, known, start)
     if _NO_ANSWER.search(why):
@@ -108,7 +113,7 @@ def explain_server(log: Log, groups: Mapping[str, str], raised: UncaughtExceptio
         return None
     return Meaning(
         f"{known.name} does not answer at {at}",
-        "It was not started, has failed, still loads its model, or listens elsewhere. localhost is this node only.",
+        "It was not started, has failed, is still loading its model, or listens elsewhere. localhost is this node.",
         (*start, _ask(host, port)),
     )
 
@@ -131,23 +136,26 @@ def _start(known: _Server | None, log: Log, raised: UncaughtException | None) ->
     return (framework, *known.start[1:]) if framework else known.start
 
 
+def _name(known: _Server | None) -> str:
+    return known.name if known else "a server that the run needs"
+
+
 def _ask(host: str, port: str) -> Fix:
     where = "on this node" if _THIS_NODE.match(host) else f"on {host}"
     return Fix(f"See what listens {where}.", (shell("ss -ltnp 'sport = :{:number}'", port),))
 
 
 def _not_running(host: str, port: str, known: _Server | None, start: tuple[Fix, ...]) -> Meaning:
-    local = _THIS_NODE.match(host)
     elsewhere = (
         f" {host} is this node only: a server on another node, or in another container, needs its own address."
-        if local
+        if _THIS_NODE.match(host)
         else ""
     )
-    title = f"{known.name} is not running" if known else "a server that the run needs is not running"
     return Meaning(
-        f"{title}: nothing listens at {host}:{port}",
-        "The connection was refused (errno 111): the node is there, but no program listens on that port. The server "
-        f"was not started, has failed, still loads its model, or uses another port. No proxy is involved.{elsewhere}",
+        f"{_name(known)} is not running: nothing listens at {host}:{port}",
+        "The connection was refused (errno 111): the node can be reached, but no program listens on that port. The "
+        "server was not started, has failed, is still loading its model, or uses another port. No proxy is involved."
+        f"{elsewhere}",
         (*start, _ask(host, port)),
     )
 
@@ -159,7 +167,7 @@ def _no_answer(at: str, host: str, port: str, known: _Server | None) -> Meaning:
         "a node that has disappeared. If only the server were missing, the connection would be refused (errno 111).",
         (
             Fix(
-                "Try the port from this node, and see by which interface it goes.",
+                "Try the port from this node, and check which interface leads to it.",
                 (shell("nc -vz {:host} {:number}", host, port), shell("ip route get {:host}", host)),
             ),
             Fix("Open the port between the nodes, or use an address of the network that connects them."),
@@ -171,10 +179,10 @@ def _of_proxy(at: str, host: str) -> Meaning:
     return Meaning(
         f"the request to {at}, a server of the run itself, was sent to an HTTP proxy, which failed",
         "http_proxy is set. Without an exception for this host, requests to it go to the proxy, which does not reach "
-        "the nodes of a job. The server itself can be well.",
+        "the nodes of a job. The server itself may be running.",
         (
             Fix(
-                "Except the nodes of the job from the proxy, in both spellings.",
+                "Exclude the job's nodes from the proxy, in both spellings of the variable.",
                 (
                     shell("export no_proxy=localhost,127.0.0.1,{:host}", host),
                     "export NO_PROXY=$no_proxy",
@@ -188,11 +196,11 @@ def _of_proxy(at: str, host: str) -> Meaning:
 def _without_address(host: str, port: str, known: _Server | None) -> Meaning:
     return Meaning(
         f"the host name {host} does not resolve on this node{f': it is that of {known.name}' if known else ''}",
-        "Names of containers and pods are known in their own network only, and a node's short name needs the search "
+        "Names of containers and pods resolve in their own network only, and a node's short name needs the search "
         "domain or /etc/hosts.",
         (
             Fix(
-                "Use its address, or a name that this node knows.",
+                "Use its address, or a name that this node resolves.",
                 (shell("getent hosts {:host}", host), "hostname -I  # on the server's node"),
             ),
         ),
@@ -200,9 +208,17 @@ def _without_address(host: str, port: str, known: _Server | None) -> Meaning:
 
 
 def _with_errors(at: str, code: str | None, known: _Server | None) -> Meaning:
-    name = known.name if known else "a server that the run needs"
     return Meaning(
-        f"{name} answers at {at}, but with errors{f' ({code})' if code else ''}",
-        "It runs and can be reached. The reason is in its own log: it is overloaded, still starts, or failed inside.",
-        (Fix("Read the server's own log.", ("mgpu doctor --log server.log",)),),
+        f"{_name(known)} answers at {at}, but with errors{f' ({code})' if code else ''}",
+        "It runs and can be reached. The reason is in its own log: it is overloaded, still starting, or has an error.",
+        (_ITS_LOG,),
+    )
+
+
+def _too_slow(at: str, known: _Server | None) -> Meaning:
+    return Meaning(
+        f"{_name(known)} accepted the connection at {at}, but did not answer in time",
+        "The client's read timeout passed. The server runs and can be reached: it is overloaded, still busy with a "
+        "long request, still loading its model, or hangs.",
+        (_ITS_LOG, Fix("If it is only slow, increase the client's read timeout, or send less at a time.")),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from mgpu.snapshot import Log, UncaughtException
+from mgpu.text import with_article
 
 from .. import _conditions as conditions
 from ._followed_values import reads_attribute
@@ -167,8 +168,7 @@ def wrong_value(one: UncaughtException) -> str:
     name = reads_attribute(one, lacks["name"]) or (found["of"] if found else None)
     if name is None:
         return ""
-    article = "an" if lacks["type"][0] in "aeiou" else "a"
-    got = "None" if lacks["type"] == "NoneType" else f"{article} {lacks['type']}"
+    got = "None" if lacks["type"] == "NoneType" else with_article(lacks["type"])
     expected = _EXPECTED.get(lacks["name"])
     return f"{name} is {got}{f', not {expected}' if expected and got != 'None' else ''}"
 

@@ -12,7 +12,6 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import Log, UncaughtException
 
 _RECOMPUTES = re.compile(r"torch/utils/checkpoint\.py in (?:recompute_fn|unpack_hook|backward)$")
-
 _INNERMOST = 3  # frames, of which one names what the code does
 # Frames that every operator on a sharded tensor passes through, and those of layers.
 _OF_TORCH = re.compile(
@@ -42,13 +41,11 @@ _MIXED = (
      "holds plain tensors: it was made before sharding, or loaded from a file.",
      Fix("Make the copy from the sharded model, and update its local parts.",
          ("ema = copy.deepcopy(model)  # before fully_shard, then fully_shard both",
-          "ema_p.to_local().lerp_(p.to_local(), 1 - decay)", "torch.distributed.tensor.distribute_tensor(t, "
-                                                             "p.device_mesh, "
-          "p.placements)"))),
+          "ema_p.to_local().lerp_(p.to_local(), 1 - decay)",
+          "torch.distributed.tensor.distribute_tensor(t, p.device_mesh, p.placements)"))),
     (r"_fused_|_foreach_|addcmul|addcdiv",
      "the optimizer's step", "The optimizer got sharded and plain parameters in one group, or its state is plain: it "
-                             "was "
-     "built before sharding, or loaded from a full checkpoint.",
+     "was built before sharding, or loaded from a full checkpoint.",
      Fix("Build the optimizer after sharding, or give it the two kinds in an implementation that takes one tensor at a "
          "time.", ("torch.optim.AdamW(model.parameters(), foreach=False, fused=False)",
                    "torch.distributed.checkpoint.state_dict.set_optimizer_state_dict(...)"))),

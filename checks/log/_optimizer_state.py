@@ -88,7 +88,7 @@ def of_other_parameters(groups: Mapping[str, str], raised: UncaughtException | N
 
 
 def state_of_other_parameters(one: UncaughtException) -> _own_objects.Meaning | None:
-    """Explain the same of an optimizer whose message has other words; None for another message or place."""
+    """Explain the same from the messages of other optimizers; None for another message or place."""
     last = one.frames[-_INNER:]
     if not _OF_STATE.search(one.message) or not any(_OPTIMIZER.search(frame) for frame in last):
         return None

@@ -23,7 +23,7 @@ _THERE_FIRST = re.compile(
     r"\b(?:requires?d?|need(?:s|ed)?|requested|expected|wanted) ?:?(?: at least)? (?P<wanted>\d+)\b"
 )
 _IN_CLUSTER = re.compile(r"(?i)\b(?:in|of|by) (?:the|this|your) cluster\b|\bcluster (?:only )?has\b")
-_OF_RAY = re.compile(r"\bray\b|\bray[./]|\bRay[A-Z]|placement_group|\bRay\b")
+_OF_RAY = re.compile(r"\b[Rr]ay\b|\bRay[A-Z]|placement_group")
 _OF_NODE = 8  # GPUs that a node has at most, but for a few machines
 
 
@@ -90,7 +90,7 @@ def too_few_gpus(one: UncaughtException) -> Meaning | None:
 
 
 def _job_of(wanted: int) -> tuple[str, ...]:
-    """Return how Slurm is asked for as many GPUs: --gres counts those of each node, which rarely has more than 8."""
+    """Return how to request that many GPUs from Slurm: --gres counts those of each node, rarely more than 8."""
     if wanted <= _OF_NODE:
         return (shell("sbatch --gres=gpu:{:number} ...", wanted),)
     nodes, rest = divmod(wanted, _OF_NODE)
@@ -100,11 +100,11 @@ def _job_of(wanted: int) -> tuple[str, ...]:
 def _cluster_too_small(one: UncaughtException, wanted: int, there: int, cluster: str) -> Meaning:
     return Meaning(
         f"the settings request {counted(wanted, 'GPU')}, and the {cluster} has {there} ({one.place})",
-        f"The {cluster} is what its nodes have joined with, not this machine: nvidia-smi and CUDA_VISIBLE_DEVICES here "
-        "do not show it. A node did not join (yet), joined another head, or joined with fewer GPUs, or the settings "
+        f"The {cluster} has the GPUs of the nodes that joined it: nvidia-smi and CUDA_VISIBLE_DEVICES on this machine "
+        "do not show them. A node did not join (yet), joined another head, or joined with fewer GPUs, or the settings "
         "are for a larger cluster.",
         (
-            Fix("See which nodes and how many GPUs it has. Wait until all of them are there.", ("ray status",)),
+            Fix("See which nodes and how many GPUs it has. Wait until all of them have joined.", ("ray status",)),
             Fix(
                 "Join the missing nodes: on each of them, with the head node's own address.",
                 ("ray start --head --port=6379  # on the first node", "ray start --address=HEAD:6379  # on the others"),

@@ -1,4 +1,4 @@
-"""Which step of a group's start failed, by its last line of code, if the message that says why is cut?"""
+"""Which step of starting a process group failed? Its line of code shows it if the message that says why is cut."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _BY_STEP = (
      "a process group of gloo could not be set up: the ranks probably could not connect to each other",
      "Each rank announces the address of its host name or of GLOO_SOCKET_IFNAME, and connects to all others. With "
      "several nodes it is often a loopback address (127.0.1.1 in /etc/hosts), or belongs to a network that does not "
-     "connect the nodes. If a rank has ended, the others cannot connect to it either.",
+     "connect the nodes. If a rank has exited, the others cannot connect to it either.",
      (Fix("Set the interface that connects the nodes.",
           ("export GLOO_SOCKET_IFNAME=IFACE", "mgpu doctor --only hostname_is_loopback,network")),
       Fix("Find the rank whose log differs: it can have failed first.",
           ("mgpu doctor --log rank0.log rank1.log ...",)))),
     (_STORE,
-     "the store of the rendezvous (TCPStore) was not made: its port is taken, or rank 0 cannot be reached",
-     "Rank 0 opens MASTER_PORT, and the others connect to it. On rank 0, a port that is taken stops it. On the others, "
-     "a wrong MASTER_ADDR, a firewall, or a rank 0 that has not started or has ended.",
+     "the store of the rendezvous (TCPStore) could not be created: its port is taken, or rank 0 cannot be reached",
+     "Rank 0 opens MASTER_PORT, and the others connect to it. On rank 0, the port is taken. On the others, "
+     "the cause is a wrong MASTER_ADDR, a firewall, or a rank 0 that has not started or has exited.",
      (Fix("See what listens on the port, on the main node.", ("ss -ltnp 'sport = :29500'",)),
       Fix("Try it from the other nodes.", ("nc -vz MASTER_ADDR 29500", "mgpu doctor --only network")))),
 )
@@ -38,7 +38,7 @@ def _step(code: str) -> Meaning | None:
 
 
 def group_not_made(one: UncaughtException) -> Meaning | None:
-    """Explain an exception of which the log has only the beginning of the message, by the line that raised it."""
+    """Explain an exception whose message is cut, by the line that raised it."""
     if len(one.message) > _SHORTEST or one.more or not (one.frames or ("",))[-1].startswith("torch/distributed/"):
         return None
     return _step(one.code or "")

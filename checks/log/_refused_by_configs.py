@@ -27,7 +27,7 @@ OF_CONFIGS = (
             r"(?:\([^)]*\) )?for config key: (?P<key>[\w.-]+)",
             "the config sets {key} to a value of another type ({got}) than the default has ({was}){at}",
             "yacs takes the type of a key from its default, and converts only lists and tuples. In YAML, 1e-4 is a "
-            "text (1.0e-4 is a number), 1 is no fraction, and None is written null.",
+            "string (1.0e-4 is a float), 1 is an int, and None is written null.",
             (Fix("Write the value in the default's type.", ("LR: 1.0e-4", "DEVICE: 'cuda:0'", "IDS: [0, 1]")),),
             of_code=True),
     Refusal("Exception FileNotFoundError AssertionError", r"^Dataset not found\b",

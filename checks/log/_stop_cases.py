@@ -96,11 +96,11 @@ _IN_FETCH = (
     '  File "/usr/lib/python3.12/tarfile.py", line 235, in next\n    buf = self.fileobj.read(size)\n'
     "KeyboardInterrupt\n")
 # Calls and functions that download a file, and do nothing else.
-_FETCHES = r"\b(?:urlretrieve|hf_hub_download|snapshot_download|http_get|load_state_dict_from_url|" \
-           r"download_url\w*|download_file\w*|(?:gdown|wget|nltk)\.download)\("
-_FETCHING = r"^(?:torch/hub\.py in (?:download_url_to_file|_?load_state_dict_from_url)|gdown/|wget\.py|" \
-            r"nltk/downloader|huggingface_hub/(?:file_download|_snapshot_download)\.py|" \
-            r"torchvision/datasets/utils\.py in _?\w*download)"
+_FETCHES = (r"\b(?:urlretrieve|hf_hub_download|snapshot_download|http_get|load_state_dict_from_url|"
+            r"download_url\w*|download_file\w*|(?:gdown|wget|nltk)\.download)\(")
+_FETCHING = (r"^(?:torch/hub\.py in (?:download_url_to_file|_?load_state_dict_from_url)|gdown/|wget\.py|"
+             r"nltk/downloader|huggingface_hub/(?:file_download|_snapshot_download)\.py|"
+             r"torchvision/datasets/utils\.py in _?\w*download)")
 INTERRUPTED_ON_CPU = Case(
     every(shown("gpu_not_available"), never(_in_the_script)),
     "the run was interrupted (Ctrl-C); before that, it had reported that no GPU is available",
@@ -126,7 +126,7 @@ INTERRUPTED_DOWNLOAD = Case(
     f"{_STOPPED_BY_USER}. The download was slow, or the server no longer answered.",
     (Fix("Download it once, before the run, and let the run find it: what an interrupted download left can be "
          "incomplete.", ("ls -la CACHE_FOLDER", "curl -L -C - -o FILE URL  # continues an incomplete file")),
-     Fix("If it stood still, check whether this machine reaches the server, directly or through a proxy.",
+     Fix("If it stalled, check whether this machine reaches the server, directly or through a proxy.",
          ("curl -sSI URL | head -1", "env | grep -i proxy"))),
     'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    data = load_jets()\n'
     '  File "/x/site-packages/jets/utils.py", line 36, in get\n    urlretrieve(url, path)\n'

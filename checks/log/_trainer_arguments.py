@@ -12,13 +12,14 @@ from typing import NamedTuple
 from mgpu.check import Fix
 from mgpu.command_line import python, shell
 from mgpu.snapshot import Log, TracedCall, UncaughtException
+from mgpu.text import with_article
 
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
 from ._messages import short_name
 from ._own_objects import Meaning
 
-_TRAINER = re.compile(r"/(?:\S*_)?trainers?(?:/\S+)?\.py:\d+ in __init__$|/\S*_trainer\.py:\d+ in __init__$")
+_TRAINER = re.compile(r"/(?:\S*_)?trainers?(?:/\S+)?\.py:\d+ in __init__$")
 # Constructors of derived classes, and the wrappers of renamed arguments around them.
 _PASSES_ON = re.compile(r" in (?:__init__|wrapper\w*|wrapped\w*|inner\w*|__call__|new_init)$")
 _MODELS = r"(?:ref_|reward_|value_|teacher_|policy_|student_)?model|policy"
@@ -81,10 +82,9 @@ def wrong_argument(one: UncaughtException) -> Meaning | None:
     if kind is None and mistakes.package_of_class(handed.owner):
         return None  # of a release that does not fit, perhaps
     why, fixes = kind or _of_own_class(handed)
-    a = "an" if handed.owner[:1] in "AEIOU" else "a"
     return Meaning(
-        f"{handed.trainer} got {a} {handed.owner} as {handed.name}, which it does not accept: the object has no "
-        f"{handed.attribute}{f' ({one.place})' if one.place else ''}",
+        f"{handed.trainer} got {with_article(handed.owner)} as {handed.name}, which it does not accept: the object has "
+        f"no {handed.attribute}{f' ({one.place})' if one.place else ''}",
         f"{handed.trainer} reads {handed.name}.{handed.attribute} in its constructor. {why}",
         fixes,
     )
@@ -162,10 +162,10 @@ def _of_own_class(handed: _Handed) -> _Answer:
         )
     return (
         f"{handed.owner} is not a model of transformers (PreTrainedModel): it is a plain module, or a wrapper around a "
-        "model. Such a trainer needs the config, the generation and the saving of transformers.",
+        "model. Such a trainer needs its config, generate() and save_pretrained().",
         (
             Fix(
-                "If it is a wrapper, pass the model inside. Else derive its class from PreTrainedModel.",
+                "If it is a wrapper, pass the model inside. Otherwise, derive its class from PreTrainedModel.",
                 (python("class {:name}(PreTrainedModel): ...", handed.owner),),
             ),
             Fix(f"If only {handed.attribute} is missing, set it in {handed.owner}."),

@@ -110,7 +110,7 @@ def _by_type(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
 _LOOK = Fix("Look at what the list holds, before that line.", ("print([type(x) for x in items])",))
 # What another kind of item in a list of tensors is, why it is there, and what to do.
 _OF_ARRAY = (
-    "an array of numpy", "The dataset or a transform returns arrays, and nothing converts them before this line.",
+    "a NumPy array", "The dataset or a transform returns arrays, and nothing converts them before this line.",
     Fix("Convert them.", ("torch.stack([torch.from_numpy(x) for x in items])", "torch.from_numpy(np.stack(items))")))
 _OTHERS = {
     "str": ("a text",

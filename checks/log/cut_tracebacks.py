@@ -51,7 +51,7 @@ def _lost_by_hook(log: Log, hook: Circumstance) -> Problem:
     )
     space = (Fix("See whether the disk or the quota is full.", ("df -h .", "quota -s")),) if full else ()
     return Problem(
-        "the program failed, and so did the hook that reports exceptions: the program's own one is not in the log",
+        "the program failed, and so did the hook that reports exceptions: the program's exception is not in the log",
         'Python printed "Error in sys.excepthook:". A package (a tracker, rich, apport) had installed the hook. After '
         f"the hook's traceback, Python prints \"Original exception was:\" and the program's exception.{after}{full}",
         (
@@ -82,8 +82,8 @@ def _of_step(step: Meaning | None) -> str:
 def log_traceback_cut(log: Log) -> Answer:
     """The log ends within a traceback: it has the frames, but not the exception.
 
-    Why: The log was copied in part, the process was stopped while it printed, or what prints exceptions failed. The
-    exception's type and message, which say what is wrong, follow the last frame.
+    Why: The log was copied in part, the process was stopped while it printed, or the hook that prints exceptions
+    failed. The exception's type and message, which say what is wrong, follow the last frame.
 
     Fix: Read the lines that follow in the complete log, or in the failed rank's own log.
     """

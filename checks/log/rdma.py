@@ -21,7 +21,7 @@ def _status_pattern(name: str, code: str) -> str:
     return rf"Got completion .*(?:error|status)[ =]\(?(?:(?:{name})[()]+)?(?:{code})\b"
 
 
-# What the kernel answered when a card was to register the memory of a GPU.
+# What the kernel returned when an adapter tried to register GPU memory.
 _BY_ERROR = (
     (
         re.compile(r"Bad address|err(?:or|no) 14\b"),

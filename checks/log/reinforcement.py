@@ -86,7 +86,9 @@ ROWS = (
     Row("log_local_server_unreachable", "root", "launcher",
         rf"(?:\bHTTPConnectionPool\(host='|Cannot connect to host )(?P<host>{LOCAL_HOST})(?:', port=|:)(?P<port>\d+)"
         r"(?:\): Max retries exceeded| ssl:)(?P<url>(?: with url: \S+)?)(?P<why>.*)",
-        ("requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=7070): Max retries exceeded",
+        ("requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=7070): Max retries exceeded "
+         "with url: /upload (Caused by ProtocolError('Connection aborted.', RemoteDisconnected('Remote end closed "
+         "connection without response')))",
          "requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=8000): Max retries exceeded "
          "with url: /generate/ (Caused by NewConnectionError('<x>: Failed to establish a new connection: [Errno 111] "
          "Connection refused'))",

@@ -6,7 +6,7 @@ from collections import Counter
 
 from mgpu.quantities import gib
 from mgpu.snapshot import Snapshot, Visible
-from mgpu.text import counted
+from mgpu.text import counted, with_article
 
 
 def rows(snapshot: Snapshot) -> dict[str, str]:
@@ -36,12 +36,8 @@ def where(snapshot: Snapshot) -> str:
     inside = None
     if container is not None:
         kind = container.kind if container.kind != "other" else "unidentified"
-        inside = "WSL2" if container.wsl else f"inside {_article(kind)} {kind} container" if kind else None
+        inside = "WSL2" if container.wsl else f"inside {with_article(kind)} container" if kind else None
     return f"{host.name} ({', '.join(part for part in (host.os, inside or host.virtual) if part)})"
-
-
-def _article(word: str) -> str:
-    return "an" if word[0] in "aeiou" else "a"
 
 
 def machine(snapshot: Snapshot) -> str:

@@ -24,7 +24,7 @@ class Gathered:
     """The results so far, of all files."""
 
     seen: dict[str, SignatureMatch] = field(default_factory=dict)
-    script: str | None = None  # the first that a launcher's table says has failed
+    script: str | None = None  # the first one that a launcher's table reports as failed
     raised: dict[tuple[str, str, str | None], UncaughtException] = field(default_factory=dict)
     stalled: dict[int | None, StalledCollective] = field(default_factory=dict)
     silences: list[tuple[str, float]] = field(default_factory=list)  # of watchdogs: when reported, and its seconds

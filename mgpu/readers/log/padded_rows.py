@@ -21,7 +21,7 @@ _MOST_TRIMMED = 2  # spaces at the end of a row, which look like the filling
 
 
 def unpadded(piece: bytes, is_known: Callable[[str], object]) -> bytes:
-    """Return the lines with their rows joined, as the program wrote them. `is_known`: whether a line says something."""
+    """Return the lines with their rows joined, as the program wrote them. `is_known`: whether a row matches a line."""
     if _GAP.encode() not in piece or len(piece) > _LARGEST:
         return piece
     lines = piece.decode("utf-8", "replace").split("\n")

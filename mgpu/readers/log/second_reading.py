@@ -82,7 +82,7 @@ def _with_options(log: Log, tail: str, lines: int) -> Log:
 
 
 def _with_saved_names(log: Log, tail: str) -> Log:
-    """Return the log in which a name that a checkpoint lacks has the same one with a wrapper's part, if it is there."""
+    """Return the log in which a key that a checkpoint lacks has the name with a wrapper's part that the log shows."""
     missing = next((one for one in log.seen if _NO_KEY in one.text and one.groups.get("key")), None)
     if missing is None:
         return log
