@@ -361,6 +361,11 @@ def test_the_comments_at_an_assignment_are_read(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_functions_that_call_themselves_many_times_are_examined_once(tmp_path: Path) -> None:
+    (trap,) = started(tmp_path, "end() { end; end; end; end; end; }\ntrap end EXIT").traps
+    assert trap.exit_code is None
+
+
 @pytest.mark.parametrize(
     ("lines", "line"),
     [
