@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from mgpu.command_line import shell
 from mgpu.doctor import script_report
 from mgpu.engine import Outcome, verdict
+from mgpu.readers.job_script.config_options import config_of
 from mgpu.readers.job_script.programs import base
-from mgpu.readers.job_script.read import config_of
 from mgpu.report import findings
 from mgpu.report.screen import Line, Screen, unstyled
 from mgpu.snapshot import Config, JobCommand, JobScript, Snapshot
