@@ -152,7 +152,6 @@ def test_a_section_can_be_on_the_command_line(options: str, missing: bool, tmp_p
 def test_the_keys_of_a_deepspeed_file_in_the_section_have_no_effect(tmp_path: Path) -> None:
     text = "distributed_type: MULTI_GPU\nnum_processes: 8\ndeepspeed_config:\n  zero_optimization: {stage: 0}\n"
     assert "config_section_ignored" in found_in_job(tmp_path, "", text, ALONE.format(""))
-    outcomes = judge(doctor._of_files(Request(script=str(tmp_path / "job.sbatch"))), selections.DOCTOR)
     found = found_in_job(tmp_path, "", text, ALONE.format("--use_deepspeed"))
     assert "config_section_key_unknown" in found and "config_section_ignored" not in found
     outcomes = judge(doctor._of_files(Request(script=str(tmp_path / "job.sbatch"))), selections.DOCTOR)

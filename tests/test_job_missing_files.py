@@ -33,7 +33,7 @@ def folders(*lines: str) -> list[tuple[str, bool | None, str]]:
 def _repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A repository with a training script, which is the current folder."""
     (tmp_path / ".git").mkdir()
-    for name in ("train.py", "src/train.py", "src/utils/data.py", "src/utils/b.yaml"):
+    for name in ("train.py", "src/train.py", "src/utils/data.py", "src/utils/b.yaml", "src/.conf/c.yaml"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("pass\n")
@@ -76,6 +76,7 @@ def test_a_file_is_missing(lines: tuple[str, ...], found: tuple[str, str]) -> No
         ("torchrun $SRC/train_v2.py",),
         ("torchrun data.py",),  # in another folder of the repository
         ("accelerate launch --config_file utils/b.yaml train.py",),  # the same
+        ("accelerate launch --config_file .conf/c.yaml train.py",),
     ],
 )
 def test_a_file_that_may_be_right_elsewhere_is_not_reported(lines: tuple[str, ...]) -> None:
@@ -118,6 +119,11 @@ def test_a_large_repository_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> 
         (("mkdir -p logs", f"{TORCHRUN} > logs/a.log"), ("logs", False, "an earlier command may make it")),
         (('mkdir -p "$OUT"', f"{TORCHRUN} > logs/a.log"), ("logs", False, "an earlier command may make it")),
         (("python data.py", f"{TORCHRUN} > logs/a.log"), ("logs", False, "an earlier command may make it")),
+        (("mkdir -p ./logs/", f"{TORCHRUN} > ./logs/a.log"), ("./logs", False, "an earlier command may make it")),
+        (("mkdir -p logs", f"{TORCHRUN} > ./logs/a.log"), ("./logs", False, "an earlier command may make it")),
+        (("mkdir -p {out,logs}", f"{TORCHRUN} > logs/a.log"), ("logs", False, "an earlier command may make it")),
+        (("mkdir -p /me/run/logs", f"{TORCHRUN} > logs/a.log"), ("logs", False, "an earlier command may make it")),
+        (("mkdir -p old_logs", f"{TORCHRUN} > logs/a.log"), ("logs", False, "")),
         ((f"{TORCHRUN} > a.log",), None),
         ((f"{TORCHRUN} > /dev/null",), None),
         ((f"{TORCHRUN} > $OUT/a.log",), None),

@@ -361,6 +361,11 @@ def test_the_comments_at_an_assignment_are_read(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_functions_that_call_themselves_many_times_are_examined_once(tmp_path: Path) -> None:
+    (trap,) = started(tmp_path, "end() { end; end; end; end; end; }\ntrap end EXIT").traps
+    assert trap.exit_code is None
+
+
 @pytest.mark.parametrize(
     ("lines", "line"),
     [
@@ -651,14 +656,14 @@ def test_the_config_that_the_launcher_is_given_is_read(told: Told, tmp_path: Pat
 
 # What a script has, what the report says of it, and whether `mgpu launch --slurm` is the next step.
 REPORTS: tuple[tuple[str, str, bool], ...] = (
-    ("#PBS -l select=4\nmpirun -np 4 python t.py", "Its directives are for PBS. They were not", False),
-    ("#BSUB -n 4\npython t.py", "Its directives are for LSF.", False),
-    ("#$ -pe mpi 4\npython t.py", "Its directives are for Grid Engine.", False),
+    ("#PBS -l select=4\nmpirun -np 4 python t.py", "Its directives are for PBS and were not", False),
+    ("#BSUB -n 4\npython t.py", "Its directives are for LSF and", False),
+    ("#$ -pe mpi 4\npython t.py", "Its directives are for Grid Engine and", False),
     ("#PBS -l x\n#SBATCH --nodes=2\npython t.py", "Requests --nodes=2.", True),
-    ("# PBS is not used\npython t.py", "Has no #SBATCH lines: without Slurm, it uses", False),
+    ("# PBS is not used\npython t.py", "Has no #SBATCH lines: without Slurm, it runs", False),
     ("srun python t.py", "Requests no resources: sbatch's options decide.", True),
     ("torchrun --nnodes $SLURM_NNODES t.py", "Requests no resources: sbatch's options decide.", True),
-    ("sbatch --nodes 2 -J x train.sbatch $A", "Submits train.sbatch with sbatch, which was not examined.", False),
+    ("sbatch --nodes 2 -J x train.sbatch $A", "Submits train.sbatch with sbatch (not examined).", False),
     ("#SBATCH -N 1\nsrun python t.py\nsbatch $0", "srun starts python t.py on line 3.", True),
     ("#SBATCH -N 1\nsbatch --wrap 'python x.py'", "No launcher and no Python script found in it.", True),
     ("python a.py\ntorchrun t.py\npython b.py", "torchrun t.py on line 3, python a.py on line 2 and python", False),
@@ -672,6 +677,8 @@ REPORTS: tuple[tuple[str, str, bool], ...] = (
     ("accelerate launch --config_file c.yaml t.py", "2 lines. Nothing was run", False),
     ("accelerate launch --config_file c.yaml t.py\naccelerate launch --config_file d.yaml u.py", "d.yaml.", False),
     ("deepspeed t.py --deepspeed no.json", "not read: no.json.", False),
+    ("accelerate launch --config_file no.yaml here.py", "2 lines; missing: no.yaml. Nothing was run", False),
+    ("bash a.sh\ntorchrun here.py --deepspeed no.json", "not read: no.json, a.sh. Nothing", False),
 )  # fmt: skip
 
 
@@ -680,6 +687,7 @@ def test_the_report_says_what_is_requested_started_and_not_read(
     text: str, words: str, for_slurm: bool, mgpu: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "c.yaml").write_text("distributed_type: MULTI_GPU\nnum_processes: 2\n")
+    (tmp_path / "here.py").write_text("pass\n")
     (tmp_path / "job.sh").write_text(f"#!/bin/bash\n{text}\n")
     said = mgpu("doctor", "--script", "job.sh", cwd=tmp_path).stdout
     assert words in " ".join(said.split())

@@ -6,8 +6,9 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 
-from mgpu.check import DOCUMENTED, WHY, Answer, Evidence, Fix, Ok, Place, Problem, Skip
-from mgpu.snapshot import JobScript, JobUnread
+from mgpu.check import DOCUMENTED, WHY, Answer, Evidence, Fix, Ok, Place, Problem, Skip, commands
+from mgpu.command_line import shell
+from mgpu.snapshot import JobFolder, JobScript, JobUnread
 from mgpu.text import shell_path
 
 from ._amounts import nodes
@@ -49,6 +50,18 @@ def finding(
         known = {**known, "also in line": listed}
         why = f"{why} Also in line {listed}."
     return Problem(f"{line_name(job, line)}: {title}", why, fix, known, place=Place(file, number))
+
+
+def folder_missing(job: JobScript, folders: Sequence[JobFolder], what: str) -> Problem:
+    """Build the problem of folders that are not here; `what` comes after the name of the first, which the fix makes."""
+    first = folders[0]
+    return finding(
+        job,
+        first.line,
+        f"the folder {shell_path(first.path, 60)} {what}",
+        commands(shell("mkdir -p {:path}", first.path)),
+        [one.line for one in folders],
+    )
 
 
 def line_name(job: JobScript, line: int) -> str:

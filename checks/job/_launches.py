@@ -116,7 +116,7 @@ def is_multi_node(job: JobScript, command: JobCommand) -> bool | None:
 
 
 def may_be_multi_node(job: JobScript, command: JobCommand) -> bool:
-    """Like `spans`, but a number of nodes that is a variable also counts as several."""
+    """Like `is_multi_node`, but a number of nodes that is a variable also counts as several."""
     known = is_multi_node(job, command)
     if known is not None:
         return known
@@ -169,11 +169,6 @@ def rendezvous_port(command: JobCommand) -> tuple[str, int] | None:
         found = re.search(r":([^:]*|\$\(\(.*\)\)|\$\{.*\})$", endpoint[0])
         return (found[1], endpoint[1]) if found else None
     return launcher_option(command, known.port)
-
-
-def line_of(command: JobCommand, word: int) -> int:
-    """Return the line number of a word of a command."""
-    return command.lines[word] if word < len(command.lines) else command.line
 
 
 def hides_options(command: JobCommand) -> bool:

@@ -8,7 +8,6 @@ from mgpu.snapshot import JobCommand, JobScript
 
 from ._launches import (
     last_assignments,
-    line_of,
     may_be_multi_node,
     rendezvous_host,
     runs_on_nodes,
@@ -39,7 +38,7 @@ def assignment_line(job: JobScript, command: JobCommand, word: int, text: str) -
     written = re.search(re.escape(text), command.words[word])
     if made:
         return made[-1]
-    return line_of(command, word - 1) if written and written.start() and word else line_of(command, word)
+    return command.line_of(word - 1) if written and written.start() and word else command.line_of(word)
 
 
 def loopback_of_framework(job: JobScript) -> int | None:

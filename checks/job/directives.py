@@ -10,7 +10,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Directive, JobScript
 
 from ._amounts import PARTS, gres_gpus, is_heterogeneous
-from ._findings import MEASURED, finding, shorten
+from ._findings import MEASURED, finding, folder_missing, shorten
 
 # fmt: off
 # sbatch's options from 20.11 to 26.05; a site's plugins may add others.
@@ -295,13 +295,7 @@ def job_output_folder_missing(job_script: JobScript) -> Answer:
         if unknown:
             return Skip("whether the output folder exists can only be checked on the cluster")
         return Ok("the output folder exists" if known else "the output goes to the job's working directory")
-    return finding(
-        job_script,
-        missing[0].line,
-        f"the folder {shorten(missing[0].path, 60)} for the job's output does not exist here",
-        commands(shell("mkdir -p {:path}", missing[0].path)),
-        [one.line for one in missing],
-    )
+    return folder_missing(job_script, missing, "for the job's output does not exist here")
 
 
 @check(Severity.INFO, source=MEASURED)
@@ -316,10 +310,4 @@ def job_output_folder_not_in_repository(job_script: JobScript) -> Answer:
     made = [one for one in job_script.folders if one.made]
     if not made:
         return Ok("the output needs no folder outside the repository")
-    return finding(
-        job_script,
-        made[0].line,
-        f"the folder {shorten(made[0].path, 60)} for the job's output is not here ({made[0].made})",
-        commands(shell("mkdir -p {:path}", made[0].path)),
-        [one.line for one in made],
-    )
+    return folder_missing(job_script, made, f"for the job's output is not here ({made[0].made})")

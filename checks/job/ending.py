@@ -109,7 +109,7 @@ def job_exit_code_lost(job_script: JobScript) -> Answer:
 def _replaced_by_trap(job: JobScript) -> Problem | None:
     """Return the problem of a trap for EXIT that always ends the script with 0, or None."""
     trap = next((one for one in job.traps if {"EXIT", "0"} & set(one.signals) and one.exit_code == "0"), None)
-    if trap is None or not [one for one in job.launches if not one.inner and "trap" not in one.through]:
+    if trap is None or not any(not one.inner and "trap" not in one.through for one in job.launches):
         return None
     return finding(
         job,

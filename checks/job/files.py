@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Severity, check, commands
+from mgpu.check import Answer, Fix, Ok, Severity, check
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 from mgpu.text import shell_path
 
-from ._findings import finding, needs_whole_script
+from ._findings import finding, folder_missing, needs_whole_script
 
 _REDIRECTIONS = "https://www.gnu.org/software/bash/manual/html_node/Redirections.html"
 _STOPS = {
@@ -24,7 +24,8 @@ def job_named_file_missing(job_script: JobScript) -> Answer:
 
     Why: The launch stops at once, after the job has waited in the queue.
     More: mgpu reports a training script only if a file with a similar name is in the same folder, and a config only if
-    the training script of the same command is here. A file that git ignores, or that the job may make, is not reported.
+    the training script of the same command is here. A file that git ignores, or that the job may create, is not
+    reported.
 
     Fix: Correct the path, or create the file.
     """
@@ -55,10 +56,4 @@ def job_redirect_folder_missing(job_script: JobScript) -> Answer:
     missing = [one for one in job_script.redirects if one.exists is False and not one.made]
     if not missing:
         return Ok("the folders for redirected output exist, or something may make them")
-    return finding(
-        job_script,
-        missing[0].line,
-        f"the folder {shell_path(missing[0].path, 60)} does not exist: the shell does not start the command",
-        commands(shell("mkdir -p {:path}", missing[0].path)),
-        [one.line for one in missing],
-    )
+    return folder_missing(job_script, missing, "does not exist: the shell does not start the command")

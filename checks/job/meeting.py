@@ -13,7 +13,6 @@ from ._launches import (
     is_multi_node,
     last_assignments,
     launcher_option,
-    line_of,
     may_be_multi_node,
     ok_if_nodes_known,
     per_node_launches,
@@ -258,7 +257,7 @@ def job_port_drawn_on_each_node(job_script: JobScript) -> Answer:
             continue
         drawn = [v for v in word_variables(command, given[1]) if v.on_node and _is_drawn(v) and v.name in given[0]]
         if drawn or (command.step is not None and _set_on_node(job_script, given[0])):
-            return _drawn_problem(job_script, line_of(command, given[1]), shorten(given[0], 50), "port", _PORT_OF_JOB)
+            return _drawn_problem(job_script, command.line_of(given[1]), shorten(given[0], 50), "port", _PORT_OF_JOB)
     if _has_multi_node_launch(job_script):
         for one in job_script.sets:
             if one.on_node and one.name in _PORTS and any(_is_drawn(v) for v in one.variables if v.on_node):
@@ -291,7 +290,7 @@ def job_rendezvous_id_drawn_on_each_node(job_script: JobScript) -> Answer:
         if (given := launcher_option(command, "rdzv_id")) is None or is_multi_node(job_script, command) is False:
             continue
         if any(one.on_node and _is_drawn(one) for one in word_variables(command, given[1])):
-            line = line_of(command, given[1])
+            line = command.line_of(given[1])
             return _drawn_problem(job_script, line, f"--rdzv_id {shorten(given[0], 40)}", "id", _ID_OF_JOB)
     return Ok("the id is the same on all nodes")
 
@@ -321,7 +320,7 @@ def job_backend_hidden_in_rdzv_conf(job_script: JobScript) -> Answer:
         if given is not None and "rdzv_backend" in given[0] and launcher_option(command, "rdzv_backend") is None:
             return finding(
                 job_script,
-                line_of(command, given[1]),
+                command.line_of(given[1]),
                 f"--rdzv_conf {shorten(given[0], 40)} does not set the backend: it stays {rendezvous_backend(command)}",
                 commands("--rdzv_backend c10d"),
             )
@@ -343,7 +342,7 @@ def job_same_network_with_c10d(job_script: JobScript) -> Answer:
         if command.launcher == "accelerate" and same is not None and rendezvous_backend(command) == "c10d":
             return finding(
                 job_script,
-                line_of(command, same[1]),
+                command.line_of(same[1]),
                 "--same_network leaves c10d without an address",
                 commands(
                     "accelerate launch --rdzv_backend c10d --main_process_ip $MASTER_ADDR "
@@ -377,7 +376,7 @@ def job_endpoint_with_static_backend(job_script: JobScript) -> Answer:
             continue
         return finding(
             job_script,
-            line_of(command, endpoint[1]),
+            command.line_of(endpoint[1]),
             "--rdzv_endpoint without --rdzv_backend or --node_rank",
             commands("--rdzv_backend c10d --rdzv_id $SLURM_JOB_ID"),
         )

@@ -15,7 +15,6 @@ from ._launches import (
     hides_options,
     is_multi_node,
     launcher_option,
-    line_of,
     ok_if_nodes_known,
     per_node_launches,
     rendezvous_backend,
@@ -71,7 +70,7 @@ def _finding(job: JobScript, command: JobCommand, word: int, early: JobVariable)
     step = job.commands[command.step] if command.step is not None else command
     return finding(
         job,
-        early.line or line_of(command, word),
+        early.line or command.line_of(word),
         f"${name.group()} is expanded here, in the batch shell, to 0",
         (
             Fix("Put it in single quotes, so that the node's own shell expands it.", (shell(_QUOTED, flag),)),
@@ -138,7 +137,7 @@ def job_rank_ignored(job_script: JobScript) -> Answer:
             assert name is not None
             return finding(
                 job_script,
-                early.line or line_of(command, given[1]),
+                early.line or command.line_of(given[1]),
                 f"${name.group()} is 0 for every node here, but {rendezvous_backend(command)} ignores it",
                 commands("--machine_rank \\$SLURM_NODEID"),
             )

@@ -10,7 +10,7 @@ from mgpu.hostlist import expand
 from mgpu.snapshot import JobCommand, JobScript, JobVariable
 
 from ._findings import HEAD, MEASURED, SBATCH, finding, needs_whole_script, shorten
-from ._launches import line_of, option_of, per_node_launches
+from ._launches import option_of, per_node_launches
 from ._rendezvous_hosts import LOOPBACK, rendezvous_hosts
 
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\d{1,3}(?:\.\d{1,3}){3}")
@@ -21,21 +21,16 @@ _OF_SHELL = frozenset({"HOSTNAME", "RANDOM", "USER", "UID", "HOME", "PWD", "PATH
 _OF_SITE = frozenset({"SCRATCH", "WORK", "PROJECT", "CONDA_PREFIX", "CUDA_HOME", "LD_LIBRARY_PATH", "PYTHONPATH"})
 _MANY = 3  # a script with more unset variables expects them from the shell that submits it
 # Launcher options that need a value.
+_NUMBERS = ("nnodes", "nproc_per_node", "node_rank", "num_machines", "num_processes", "machine_rank")
 _NEEDED = (
-    "nnodes",
-    "nproc_per_node",
-    "node_rank",
+    *_NUMBERS,
     "master_addr",
     "master_port",
     "rdzv_endpoint",
     "rdzv_id",
-    "num_machines",
-    "num_processes",
-    "machine_rank",
     "main_process_ip",
     "main_process_port",
 )
-_NUMBERS = ("nnodes", "nproc_per_node", "node_rank", "num_machines", "num_processes", "machine_rank")
 _PLAIN_VARIABLE = re.compile(r"\$(?:[A-Z_]+|\{[A-Z_]+\})")
 _HAS_DEFAULT = re.compile(r"""\$\{\w+:?-["']?\d+["']?\}""")
 # Programs that start a command without a shell that would expand its words.
@@ -54,8 +49,6 @@ _EXPAND_NOTHING = frozenset(
         "singularity",
     }
 )
-# Sourced files that only load software.
-_LOADS = re.compile(r"activate|\.bashrc|\.bash_profile|\.profile|/etc/|conda|mamba|modules?\b|lmod|init/\w*sh")
 # What sbatch and srun set in a job (man sbatch, man srun: "OUTPUT ENVIRONMENT VARIABLES", Slurm 20.11 to 26.05).
 # fmt: off
 _OF_SLURM = frozenset({
@@ -128,7 +121,7 @@ def job_container_env_has_value(job_script: JobScript) -> Answer:
             continue
         given = option_of(step.words, 1, len(step.words), ("container_env",))
         if given and "=" in given[0]:
-            return _value_in_container(job_script, line_of(step, given[1]), given[0])
+            return _value_in_container(job_script, step.line_of(given[1]), given[0])
     directive = job_script.directive("container-env")
     if directive is not None and "=" in (directive.value or ""):
         return _value_in_container(job_script, directive.line, directive.value or "")
@@ -158,7 +151,7 @@ def job_variable_never_set(job_script: JobScript) -> Answer:
     """
     if not job_script.directives:
         return Skip("it has no #SBATCH line, so another script may set its variables")
-    if any(not _LOADS.search(one.path) for one in job_script.unread) or _evaluates_output(job_script):
+    if any(not one.loads_software for one in job_script.unread) or _evaluates_output(job_script):
         return Skip("a part of it that was not read may set variables")
     known = {one.name for one in job_script.sets} | _set_by_default(job_script)
     known |= {name for one in job_script.commands for name in one.env}
@@ -183,8 +176,8 @@ def job_variable_never_set(job_script: JobScript) -> Answer:
 def job_variable_without_default(job_script: JobScript) -> Answer:
     """Some options of a launcher have defaults for a run without the variables of a cluster, but one has none.
 
-    Why: If the variable is not set, the launcher gets an empty text instead of a number, and stops: "invalid int value:
-    ''".
+    Why: If the variable is not set, the launcher gets an empty string instead of a number, and stops: "invalid int
+    value: ''".
 
     Fix: Give it a default too.
     """
@@ -200,17 +193,13 @@ def job_variable_without_default(job_script: JobScript) -> Answer:
             continue
         for name, value, word in given:
             variable = value.strip("${}")
-            if (
-                not re.fullmatch(r"\$(?:[A-Z_]+|\{[A-Z_]+\})", value)
-                or variable in known
-                or variable.startswith("SLURM_")
-            ):
+            if not _PLAIN_VARIABLE.fullmatch(value) or variable in known or variable.startswith("SLURM_"):
                 continue
             return finding(
                 job_script,
-                line_of(command, word),
+                command.line_of(word),
                 f"--{name} has no default: without ${shorten(variable, 30)}, the launcher stops",
-                commands(shell("${{{:name}:-0}}", variable) if "rank" in name else shell("${{{:name}:-1}}", variable)),
+                commands(shell("${{{:name}:-{:number}}}", variable, 0 if "rank" in name else 1)),
             )
     return Ok("no option lacks a default that others have")
 
@@ -236,7 +225,7 @@ def job_variable_stays_text(job_script: JobScript) -> Answer:
                 variable = found[1] or found[2]
                 return finding(
                     job_script,
-                    line_of(command, given[1]),
+                    command.line_of(given[1]),
                     f"--{name} gets the text {given[0]}: no shell expands it",
                     Fix(
                         "Start a shell on each node, which expands it.",
@@ -279,7 +268,7 @@ def _evaluates_output(job: JobScript) -> bool:
 
 def _never_set(job: JobScript, command: JobCommand, variable: JobVariable) -> Answer:
     kind = variable.name.removeprefix("SLURM_")
-    line = variable.line or line_of(command, variable.word)
+    line = variable.line or command.line_of(variable.word)
     if kind == variable.name:
         fix = commands(shell("export {:name}=...", variable.name))
         return finding(job, line, f"nothing in the script sets ${shorten(variable.name, 40)}", fix)

@@ -14,7 +14,6 @@ from ._launches import (
     hides_options,
     is_multi_node,
     launcher_option,
-    line_of,
     nodes_of,
     ok_if_nodes_known,
     option_of,
@@ -62,7 +61,7 @@ def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
             what = "--standalone" if alone is not None else f"no --{name}" if given is None else f"--{name} 1"
             return finding(
                 job_script,
-                command.line if given is None and alone is None else line_of(command, (alone or given or ("", 0))[1]),
+                command.line if given is None and alone is None else command.line_of((alone or given or ("", 0))[1]),
                 f"{what}: each of the {nodes_of(job_script, command)} nodes trains alone",
                 commands(f"--{name} $SLURM_JOB_NUM_NODES"),
                 nodes=nodes_of(job_script, command),
@@ -96,7 +95,7 @@ def job_processes_do_not_divide(job_script: JobScript) -> Answer:
             each = processes // amount
             return finding(
                 job_script,
-                line_of(command, given[1]),
+                command.line_of(given[1]),
                 f"{processes} processes on {amount} nodes: accelerate starts {each or 'none'} on each",
                 commands(f"--num_processes {_WORLD}"),
                 processes=processes,
@@ -161,7 +160,7 @@ def job_rank_per_cpu_core(job_script: JobScript) -> Answer:
             why = "CUDA_VISIBLE_DEVICES hides all GPUs" if not on_cpu else "the job requests no GPU"
             return finding(
                 job_script,
-                line_of(command, amount[1]),
+                command.line_of(amount[1]),
                 f"--nproc-per-node=auto starts one rank per CPU core: {why}",
                 commands("--nproc-per-node=1"),
             )
@@ -237,7 +236,7 @@ def _ranks_per_node(job: JobScript, command: JobCommand) -> tuple[int, int] | No
     if command.launcher == "torchrun":
         given = launcher_option(command, *_NPROC)
         amount = evaluate(job, given[0]) if given else None
-        return (amount, line_of(command, given[1])) if given and amount is not None else None
+        return (amount, command.line_of(given[1])) if given and amount is not None else None
     given, machines = launcher_option(command, "num_processes"), launcher_option(command, "num_machines")
     total = evaluate(job, given[0]) if given else None
     if given is None or total is None:
@@ -249,7 +248,7 @@ def _ranks_per_node(job: JobScript, command: JobCommand) -> tuple[int, int] | No
     among = evaluate(job, machines[0]) if machines else 1
     if not among or total % among:
         return None
-    return total // among, line_of(command, given[1])
+    return total // among, command.line_of(given[1])
 
 
 def _one_per_gpu(command: JobCommand) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mgpu.known_launchers import KNOWN, TYPE_OPTIONS
 from mgpu.launchers.accelerate_line import scalar, section_of, set_in_section
+from mgpu.readers.job_script.config_options import config_of
 from mgpu.snapshot import Config, JobCommand, JobScript
 
 # Options of accelerate launch that replace a value of the file, and the sections whose options do.
@@ -24,7 +25,7 @@ def completed(config: Config, job: JobScript) -> Config:
     A value that is known only on the node (`--num_machines $SLURM_NNODES`) replaces that of the file by nothing: the
     option is in `given`.
     """
-    command = next((one for one in job.commands if one.launcher == "accelerate" and "config_file" in _named(one)), None)
+    command = next((one for one in job.commands if one.launcher == "accelerate" and config_of(one) is not None), None)
     if command is None:
         return config
     values: dict[str, Any] = dict(config.values)
@@ -56,10 +57,6 @@ def _type(config: Config, option: str) -> str:
     own = config.distributed_type or ""
     kept = option == "multi_gpu" and own.startswith("MULTI_") and own != "MULTI_CPU"
     return own if kept else TYPE_OPTIONS[option]
-
-
-def _named(command: JobCommand) -> set[str]:
-    return {word.lstrip("-").partition("=")[0].replace("-", "_") for word in command.arguments if word.startswith("--")}
 
 
 def _options(command: JobCommand) -> Iterator[tuple[str, str]]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from mgpu.command_line import shell
 from mgpu.doctor import script_report
 from mgpu.engine import Outcome, verdict
+from mgpu.readers.job_script.config_options import config_of
 from mgpu.readers.job_script.programs import base
-from mgpu.readers.job_script.read import config_of
 from mgpu.report import findings
 from mgpu.report.screen import Line, Screen, unstyled
 from mgpu.snapshot import Config, JobCommand, JobScript, Snapshot
@@ -56,18 +56,15 @@ def lines(
 
 def next_steps(job: JobScript, *, failed: bool) -> list[str]:
     """The next commands: check the training script or job that the script starts, then launch it."""
-    names = training_scripts(job)[:2] or (list(job.submits[:2]) if not job.launches else [])
-    steps = [shell("mgpu doctor --script {:path}", name) for name in names if "$" not in name]
     only_submits = bool(job.submits) and not job.launches
-    steps += (
-        [shell("mgpu launch --slurm {:path}", job.path)]
-        if not failed and is_for_slurm(job) and not only_submits
-        else []
-    )
+    names = job.submits if only_submits else training_scripts(job)
+    steps = [shell("mgpu doctor --script {:path}", name) for name in names[:2] if "$" not in name]
+    if not failed and not only_submits and _is_for_slurm(job):
+        steps.append(shell("mgpu launch --slurm {:path}", job.path))
     return [step for step in steps if step]
 
 
-def is_for_slurm(job: JobScript) -> bool:
+def _is_for_slurm(job: JobScript) -> bool:
     """Whether a script is for Slurm: by its directives, its name, srun, or a variable that Slurm sets."""
     if job.directives or job.path.endswith((".sbatch", ".slurm")):
         return True
@@ -99,16 +96,16 @@ def _requests(job: JobScript) -> str:
     if requested:
         return f"Requests {' '.join(requested)}."
     if job.scheduler:
-        return f"Its directives are for {job.scheduler}. They were not examined: mgpu reads those of Slurm."
-    if is_for_slurm(job):
+        return f"Its directives are for {job.scheduler} and were not examined: mgpu reads only those for Slurm."
+    if _is_for_slurm(job):
         return "Requests no resources: sbatch's options decide."
-    return "Has no #SBATCH lines: without Slurm, it uses the machine on which it is started."
+    return "Has no #SBATCH lines: without Slurm, it runs on the machine where you start it."
 
 
 def _starts(job: JobScript) -> str:
     started = _started(job)
     if not started and job.submits:
-        return f"Submits {_listed([shell_path(name) for name in job.submits])} with sbatch, which was not examined."
+        return f"Submits {_listed([shell_path(name) for name in job.submits])} with sbatch (not examined)."
     if not started:
         return "No launcher and no Python script found in it."
     named, sentences = started[:_MOST], []
@@ -134,7 +131,9 @@ def _extent(job: JobScript, config: Config | None) -> str:
     named = dict.fromkeys([*(one.path for one in job.files), *(one.path for one in job.deepspeed if one.path)])
     read = f"; read with it: {_listed([*named])}" if named else ""
     unread = dict.fromkeys([*_settings_not_read(job, config), *(one.path for one in job.unread)])
-    read += f"; not read: {_listed([shell_path(name) for name in unread])}" if unread else ""
+    missing = [name for name in unread if name in {one.path for one in job.missing}]
+    for what, names in (("missing", missing), ("not read", [name for name in unread if name not in missing])):
+        read += f"; {what}: {_listed([shell_path(name) for name in names])}" if names else ""
     if job.cut and job.shebang and not job.commands and not job.sets:
         return f"{job.lines:,} lines. Only the #SBATCH lines were read: mgpu cannot parse {job.shebang}."
     cut = "; not read to the end" if job.cut else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
@@ -9,6 +10,8 @@ from typing import Literal
 from mgpu.known_launchers import KNOWN, Launcher
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, SecretsByKey, Text
+
+_LOADS_SOFTWARE = r"activate|\.bashrc|\.\w*rc$|\.\w*profile|/etc/|conda|mamba|modules?\b|lmod|init/\w*sh"
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,10 @@ class JobCommand:
     def arguments(self) -> tuple[str, ...]:
         """A launcher's own options, without its name and the training script."""
         return self.words[1 : self.script]
+
+    def line_of(self, word: int) -> int:
+        """Return the line number of one of its words."""
+        return self.lines[word] if word < len(self.lines) else self.line
 
     @property
     def starts_ranks(self) -> bool:
@@ -156,6 +163,11 @@ class JobUnread:
     why: Label  # "no such file here"
     sourced: bool = False  # else: started
     on_node: bool = False  # srun or another program starts it on the nodes
+
+    @property
+    def loads_software(self) -> bool:
+        """Whether, by its name, it only loads software or sets up the shell: ~/.bashrc, venv/bin/activate."""
+        return re.search(_LOADS_SOFTWARE, self.path) is not None
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,10 @@ CASES = (
     well("job_exit_code_lost", "no launch", job_script=job("trap 'if [ -f ok ]; then exit 0; fi' EXIT", ALONE)),
     well("job_exit_code_lost", "no launch", job_script=job("trap '[ -f ok ] || exit 1; exit 0' EXIT", ALONE)),
     well("job_exit_code_lost", "no launch", job_script=job("end() ( exit 0 )", "trap end EXIT", ALONE)),
+    well("job_exit_code_lost", "no launch", job_script=job("trap 'exec rm -rf x; exit 0' EXIT", ALONE)),
+    well("job_exit_code_lost", "no launch", job_script=job("end() { return; exit 0; }", "trap end EXIT", ALONE)),
+    warns("job_exit_code_lost", "line 7: a failed run counts as completed: this trap always exits with 0", "exit $code",
+        job_script=job("end() { rm -rf x; }", "stop() { end; end; exit 0; }", "trap stop EXIT", ALONE)),
     warns("job_exit_code_lost", "line 3: a failed", "pipefail", job_script=shell(
         "export NPROC_PER_NODE=8", "swift sft --model a --deepspeed ds.json | tee a.log")),
     informs("job_exit_code_of_last_command", "line 6: a failed run counts as completed: the exit code is that of echo",

@@ -25,5 +25,4 @@ def deepspeed_files(command: JobCommand, find: Callable[[str], Path | None]) -> 
         if written.startswith("-") or not written.endswith(".json"):
             continue  # --deepspeed alone is a switch
         found = find(written)
-        line = command.lines[place] if place < len(command.lines) else command.line
-        yield JobDeepSpeed(line, written, str(found) if found else None, _OPTIONS[option])
+        yield JobDeepSpeed(command.line_of(place), written, str(found) if found else None, _OPTIONS[option])

@@ -6,23 +6,24 @@ from collections.abc import Mapping, Sequence
 
 from mgpu.readers.job_script.shell_nodes import Block, Node, Simple
 
-_DEEPEST = 12
 
+def exit_code(
+    nodes: Sequence[Node], functions: Mapping[str, list[Node]], calls: frozenset[str] = frozenset()
+) -> str | None:
+    """Return the code with which these statements always end the script; None if they may not, or it is not known.
 
-def exit_code(nodes: Sequence[Node], functions: Mapping[str, list[Node]], depth: int = 0) -> str | None:
-    """Return the code with which these statements always end the script; None if they may not, or it is not known."""
+    `calls`: the functions whose statements these are.
+    """
+    harmless: set[str] = set()
     for node in nodes:
-        if not isinstance(node, Simple):
-            if node.kind not in ("function", "subshell") and _may_exit([node], functions, depth):
-                return None
+        if not _may_exit([node], functions, harmless):
             continue
+        if not isinstance(node, Simple):
+            return None
         name = _name(node)
-        if name == "exit":
-            return node.words[1].plain if len(node.words) == 2 else None
-        if name in functions and depth < _DEEPEST:
-            body = _statements(functions[name])
-            if _may_exit(body, functions, depth + 1):
-                return exit_code(body, functions, depth + 1)
+        if name in functions and name not in calls:
+            return exit_code(_statements(functions[name]), functions, calls | {name})
+        return node.words[1].plain if name == "exit" and len(node.words) == 2 else None
     return None
 
 
@@ -32,15 +33,18 @@ def _statements(body: Sequence[Node]) -> Sequence[Node]:
     return first.parts[0] if isinstance(first, Block) and first.kind == "group" else body
 
 
-def _may_exit(nodes: Sequence[Node], functions: Mapping[str, list[Node]], depth: int) -> bool:
+def _may_exit(nodes: Sequence[Node], functions: Mapping[str, list[Node]], seen: set[str]) -> bool:
+    """Whether statements may end the script or the function they are in. `seen`: functions not to look into again."""
     for node in nodes:
         if isinstance(node, Simple):
             name = _name(node)
             if name in ("exit", "exec", "return"):
                 return True
-            if name in functions and depth < _DEEPEST and _may_exit(functions[name], functions, depth + 1):
-                return True
-        elif node.kind not in ("function", "subshell") and any(_may_exit(p, functions, depth) for p in node.parts):
+            if name in functions and name not in seen:
+                seen.add(name)
+                if _may_exit(functions[name], functions, seen):
+                    return True
+        elif node.kind not in ("function", "subshell") and any(_may_exit(p, functions, seen) for p in node.parts):
             return True
     return False
 

@@ -16,7 +16,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def uses_only_first_gpu(text: str) -> bool:
-    """Whether every GPU that a script selects by a number is 0, and a variable has one of these numbers."""
+    """Whether every GPU that a script selects by a number is GPU 0, and at least one of these numbers is a variable."""
     if not _MAY_USE.search(text):
         return False
     try:
@@ -61,7 +61,7 @@ class _Scope:
                         yield after.value
 
     def has_zero(self, number: ast.expr) -> bool:
-        """Whether a variable is certainly 0 here: the last line that binds it says so, in a block around this line."""
+        """Whether a variable is certainly 0 here: the last line that binds it sets 0, in a block around this line."""
         if not isinstance(number, ast.Name):
             return False
         if lines := self._bound.get(number.id):

@@ -158,7 +158,7 @@ def _setup_scripts(root: Path, path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _makes_for(job: str, script: str, folder: str) -> bool:
-    """Whether a script makes a folder for a job: not if it submits only others, and makes the folder for them."""
+    """Whether a script makes a folder for this job; False if it only submits other jobs, and makes it for them."""
     named = re.search(rf"(?<![\w.-]){re.escape(job)}(?!\w)", script)
     if named or not (submits := _SBATCH.findall(_COMMENT.sub("", script.replace("\\\n", " ")))):
         return _makes(script, folder)
@@ -170,14 +170,14 @@ def _makes(script: str, folder: str, *, itself: bool = False) -> bool:
     """Whether a script has a mkdir for this folder, or (unless `itself`) for one in it."""
     for found in itertools.islice(_MKDIR.finditer(script), 200):
         for word in found[1].split():
-            for made in _expanded(word.strip("\"'")):
+            for made in with_braces_expanded(word.strip("\"'")):
                 whole = _START.sub("", made.replace('"', ""), count=1).rstrip("/")
                 if whole == folder if itself else f"{whole}/".startswith(f"{folder}/"):
                     return True
     return False
 
 
-def _expanded(word: str) -> list[str]:
+def with_braces_expanded(word: str) -> list[str]:
     """Return the words that a shell makes of one with braces: logs/{a,b}."""
     words = [word]
     for _ in range(3):

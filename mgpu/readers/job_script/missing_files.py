@@ -14,11 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
-from mgpu.known_launchers import KNOWN
 from mgpu.readers.job_script import programs
+from mgpu.readers.job_script.config_options import configs_of
 from mgpu.readers.job_script.deepspeed_options import deepspeed_files
-from mgpu.readers.job_script.log_folders import is_ignored, maker_of, root_of
+from mgpu.readers.job_script.log_folders import is_ignored, maker_of, root_of, with_braces_expanded
+from mgpu.readers.job_script.started_files import SUBMITTED
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import JobCommand, JobFolder, JobMissing, JobUnread
 
@@ -27,20 +29,16 @@ _NEAR = 0.75  # difflib ratio of two names: train_v2 and train_v3
 _SHORTEST_PREFIX = 4  # of a name that another one continues: main and main_finetune
 _LITERAL = re.compile(r"[\w.@+=,:-]+(?:/[\w.@+=,:-]+)*")
 _DEFAULT = re.compile(r"""\$\{\w+:?[-=]["']?([^${}"']+)["']?\}""")
-_SUBMITTED = re.compile(r"\$(?:SLURM_SUBMIT_DIR|PWD)|\$\{(?:SLURM_SUBMIT_DIR|PWD)\}|\$\(pwd\)")
-# Sourced files that only load software.
-_LOADS = re.compile(r"activate|rc$|profile|/etc/|conda|mamba|modules?\b|lmod|/init/")
 # fmt: off
 # Programs that copy, download or unpack files.
 _MAKES = frozenset(
     {
         "cp", "mv", "ln", "tar", "unzip", "rsync", "scp", "wget", "curl", "git", "tee", "touch", "find", "xargs", "sed",
-        "awk", "aws", "gsutil", "hf", "huggingface-cli", "mktemp", "cat", "echo", "printf", "source", ".", "install",
-        "jq", "yq", "make",
+        "awk", "aws", "gsutil", "hf", "huggingface-cli", "mktemp", "source", ".", "install", "jq", "yq", "make",
     }
 )
 # fmt: on
-_HARMLESS = (programs.INERT | programs.WRAPPERS | programs.SHELLS) - _MAKES - {"mkdir"}
+_HARMLESS = (programs.INERT | programs.WRAPPERS | programs.SHELLS) - _MAKES
 
 
 @dataclass
@@ -67,6 +65,7 @@ class MissingFiles:
 
     def __init__(self, path: Path, commands: Sequence[JobCommand], unread: Sequence[JobUnread], places: Places) -> None:
         self._path, self._commands, self._unread, self._places = path, commands, unread, places
+        self._makers: dict[str, str] = {}
 
     def files(self) -> Iterator[JobMissing]:
         """Yield the files that launches need, and that are missing."""
@@ -105,19 +104,14 @@ class MissingFiles:
             return
         similar = self._similar(written, folder)
         if similar:
-            line = _line(command, command.script or 0)
+            line = command.line_of(command.script or 0)
             yield JobMissing(line, masked(written), "training script", masked(similar))
 
     def _configs(self, place: int, folder: str) -> Iterator[JobMissing]:
         command = self._commands[place]
-        names = KNOWN[command.launcher].config if command.launcher == "accelerate" else ()
-        named: list[tuple[str, int, str]] = []
-        for at, word in enumerate(command.arguments, 1):
-            name, equals, value = word.partition("=")
-            if name in names:
-                named.append(
-                    (value if equals else "".join(command.words[at + 1 : at + 2]), _line(command, at), "config")
-                )
+        named: list[tuple[str, int, Literal["config", "DeepSpeed file"]]] = []
+        if command.launcher == "accelerate":
+            named += [(written, line, "config") for written, line in configs_of(command)]
         named += [(one.written, one.line, "DeepSpeed file") for one in deepspeed_files(command, lambda _: None)]
         for written, line, kind in named:
             default = _DEFAULT.fullmatch(written)
@@ -126,13 +120,8 @@ class MissingFiles:
                 continue
             if self._is_in_repository(path) or self._may_be_made(place, path, programs_too=True):
                 continue
-            yield JobMissing(
-                line,
-                masked(path),
-                "config" if kind == "config" else "DeepSpeed file",
-                masked(self._similar(path, folder) or self._same_name(path)),
-                default is not None,
-            )
+            similar = self._similar(path, folder) or self._same_name(path)
+            yield JobMissing(line, masked(path), kind, masked(similar), default is not None)
 
     def _similar(self, written: str, folder: str) -> str:
         """Return a file in the folder of a path whose name is similar; "" without one."""
@@ -161,7 +150,7 @@ class MissingFiles:
 
     def _starts(self, folder: str) -> list[Path]:
         """Return the folders in which the job may run: the current one, the script's, and those above it."""
-        folder = _SUBMITTED.sub(".", folder)
+        folder = SUBMITTED.sub(".", folder)
         if os.path.isabs(folder):
             return [Path(folder)]
         own = self._path.absolute().parent
@@ -172,7 +161,7 @@ class MissingFiles:
     def _is_elsewhere(self, command: JobCommand, folder: str) -> bool:
         """Whether a command runs in a folder that is not known here: in a container, on another machine, after a cd."""
         there = {"ssh", "pdsh", "clush", "trap"} | programs.CONTAINERS
-        if there & set(command.through) or "$" in _SUBMITTED.sub(".", folder) or folder.startswith("~"):
+        if there & set(command.through) or "$" in SUBMITTED.sub(".", folder) or folder.startswith("~"):
             return True
         return os.path.isabs(folder) and not os.path.isdir(folder)
 
@@ -202,31 +191,37 @@ class MissingFiles:
 
     def _is_in_repository(self, written: str) -> bool:
         """Whether the repository has, or may have, something of this path in one of its folders."""
-        wanted = os.path.normpath(written).lstrip("./")
+        wanted = re.sub(r"^(?:\.\./)+", "", os.path.normpath(written))
         return self._entries is None or any(f"/{one}".endswith(f"/{wanted}") for one in self._entries)
 
     # --- what may make it ---------------------------------------------------------------------------------------
 
     def _maker(self, folder: str, start: str, output: Output) -> str:
-        if made := maker_of(os.path.normpath(os.path.join(_SUBMITTED.sub(".", start), folder)), self._path):
+        whole = os.path.normpath(os.path.join(SUBMITTED.sub(".", start), folder))
+        if whole not in self._makers:
+            self._makers[whole] = maker_of(whole, self._path)  # reads the scripts of the repository
+        if made := self._makers[whole]:
             return made
         return "an earlier command may make it" if self._may_be_made(output.first, folder, programs_too=True) else ""
 
     def _may_be_made(self, place: int, path: str, *, programs_too: bool) -> bool:
         """Whether git ignores a file, or a command before a launch may make it."""
-        if any(not (one.sourced and _LOADS.search(one.path)) for one in self._unread) or is_ignored(path, self._path):
+        if any(not (one.sourced and one.loads_software) for one in self._unread) or is_ignored(path, self._path):
             return True
+        path = os.path.normpath(path)
         written = [one.path for one in self._places.outputs if one.first < place]
-        if any("$" in one or os.path.normpath(one).startswith(os.path.normpath(path)) for one in written):
+        if any("$" in one or os.path.normpath(one).startswith(path) for one in written):
             return True
         earlier = self._commands[:place]
         return any(_makes(one, path, programs_too=programs_too and not one.inner) for one in earlier)
 
 
 def _makes(command: JobCommand, path: str, *, programs_too: bool) -> bool:
+    """Whether a command may make a normalized path."""
     name = programs.base(command.words[0])
     if name == "mkdir":
-        return any("$" in one or f"{os.path.normpath(one)}/".startswith(f"{path}/") for one in command.words[1:])
+        made = [os.path.normpath(one) for word in command.words[1:] for one in with_braces_expanded(word)]
+        return any("$" in one or f"/{path}/" in f"/{one}/" for one in made)
     if name in ("echo", "printf", "cat"):
         return False  # what they write is in the outputs
     if command.launcher:
@@ -238,7 +233,3 @@ def _script_of(command: JobCommand) -> str | None:
     """Return the path of a launch's training script, if it is a literal relative one."""
     written = "" if command.script is None else command.words[command.script]
     return written if written.endswith(".py") and _LITERAL.fullmatch(written) else None
-
-
-def _line(command: JobCommand, word: int) -> int:
-    return command.lines[word] if word < len(command.lines) else command.line

@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
-from mgpu.known_launchers import KNOWN
 from mgpu.process import child_process
 from mgpu.readers.job_script import directives
+from mgpu.readers.job_script.config_options import config_of
 from mgpu.readers.job_script.log_folders import output_folders, start_folder
 from mgpu.readers.job_script.programs import SHELLS, base, shell_of
 from mgpu.readers.job_script.shell_words import Text
@@ -24,7 +24,7 @@ from mgpu.readers.job_script.started_files import LOOKS, decoded
 from mgpu.readers.job_script.submitted import submitted_scripts
 from mgpu.readers.job_script.walk import Walk
 from mgpu.secrets_masking import masked
-from mgpu.snapshot import JobCommand, JobScript, JobSet, JobText
+from mgpu.snapshot import JobScript, JobSet, JobText
 
 LARGEST_BYTES = 256 << 10  # the longest public job scripts have about 0.03 MiB
 _SYNTAX_S = 5.0
@@ -261,14 +261,3 @@ def _after_comments(lines: Sequence[str], place: int) -> int:
     while place < len(lines) and lines[place].lstrip().startswith("#"):
         place += 1
     return place
-
-
-def config_of(command: JobCommand) -> str | None:
-    """Return the accelerate config passed to a launcher, as written."""
-    names = KNOWN[command.launcher].config if command.launcher else ()
-    for place, word in enumerate(command.arguments):
-        name, equals, value = word.partition("=")
-        if name in names:
-            following = command.arguments[place + 1 : place + 2]
-            return value if equals else following[0] if following else None
-    return None

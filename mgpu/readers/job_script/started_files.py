@@ -29,7 +29,7 @@ _PRIVATE = re.compile("[\U000f0000-\U000ffffd]")
 # The start of a path: the folder of the file itself, the one where the job was submitted, or an unknown one.
 _OWN_FOLDER = re.compile(r"\$\((?:[^()]|\([^()]*\))*(?:\bdirname\b|\$\{?BASH_SOURCE)(?:[^()]|\([^()]*\))*\)(?=/|$)")
 _OWN_NAME = re.compile(r"\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}(?=/|$)")
-_SUBMITTED = re.compile(r"(?:\$(?:SLURM_SUBMIT_DIR|PWD)|\$\(pwd\))(?=/|$)")
+SUBMITTED = re.compile(r"\$(?:SLURM_SUBMIT_DIR|PWD|\{(?:SLURM_SUBMIT_DIR|PWD)\}|\(pwd\))(?=/|$)")
 _UNKNOWN = re.compile(r"(?:\$\w+|\$\((?:[^()]|\([^()]*\))*\)|~\w*)/")
 _BRACED = re.compile(r"\$\{(\w+)(?::?([-=?])|\})")  # and the character that makes what follows its default
 _SUBMIT_FOLDERS = ("SLURM_SUBMIT_DIR", "PWD")
@@ -116,7 +116,7 @@ class StartedFiles:
             name, default, written = variable
             if default and name not in _SUBMIT_FOLDERS:
                 yield from self._candidates(f"{default}/{written}", folder, beside)
-        elif here := _SUBMITTED.match(written):
+        elif here := SUBMITTED.match(written):
             written = written[here.end() :].lstrip("/")
         elif os.path.isabs(written):
             yield from self._absolute(written)
