@@ -68,7 +68,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
     if not isinstance(parsed, tuple):
         return replace(parsed, path=shown, arguments=given)
     try:
-        walk = _walked(modules, *parsed)
+        walk = _walk(modules, *parsed)
         facts = Results(walk).facts()
     except RecursionError:
         return Script(shown, given, error="its statements are nested too deeply to be read")
@@ -109,16 +109,16 @@ def _parsed(raw: bytes, package: str) -> tuple[ast.Module, Source] | Script:
         return Script("", error="its expressions are nested too deeply to be read")
 
 
-def _walked(modules: LocalModules, tree: ast.Module, source: Source) -> Walk:
+def _walk(modules: LocalModules, tree: ast.Module, source: Source) -> Walk:
     """Return what is in the script and its modules, without the branches that no run takes. Raises RecursionError."""
-    walk = _walked_once(modules, tree, source, {})
+    walk = _walk_once(modules, tree, source, {})
     if modules.skipped or not (constants := constant_parameters(walk)):
         return walk
     modules.start_again()
-    return _walked_once(modules, tree, source, constants)
+    return _walk_once(modules, tree, source, constants)
 
 
-def _walked_once(modules: LocalModules, tree: ast.Module, source: Source, constants: Mapping[Place, Constants]) -> Walk:
+def _walk_once(modules: LocalModules, tree: ast.Module, source: Source, constants: Mapping[Place, Constants]) -> Walk:
     walk = Walk(modules.find, _mask_value, constants)
     scope = Scope({"__name__": "__name__"})
     modules.add_script(scope)
