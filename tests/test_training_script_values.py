@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mgpu.readers.training_script import local_modules
 from mgpu.readers.training_script import read as training_script_read
 from tests.bad_scripts import read
 
@@ -74,7 +75,7 @@ def test_the_class_of_the_other_branch_is_not_reached(tmp_path: Path) -> None:
     assert {call.name for call in found.calls if call.reached and call.name.endswith("_here")} == {"probe_here"}
 
 
-def test_a_function_of_a_package_is_no_method_that_returns_its_object(tmp_path: Path) -> None:
+def test_a_function_of_a_package_is_not_a_method_that_returns_its_object(tmp_path: Path) -> None:
     """`model.train()` returns the model, but `kit.train()` is a function that kit's __init__ imports."""
     (tmp_path / "kit").mkdir()
     (tmp_path / "kit" / "__init__.py").write_text("from .core import *\n")
@@ -87,6 +88,21 @@ def test_a_function_of_a_package_is_no_method_that_returns_its_object(tmp_path: 
     (tmp_path / "train.py").write_text("import kit\nmade = kit.train(kind='sharded')\nmade.train()\n")
     found = training_script_read.read(tmp_path / "train.py")
     assert {call.name for call in found.calls if call.reached and call.name.endswith("_here")} == {"probe_here"}
+
+
+def test_a_script_that_is_walked_twice_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kit.py").write_text(f"import torch.distributed\n{CHOOSES}")
+    (tmp_path / "train.py").write_text('import kit\nkit.train(1, method="zero")\n')
+    opened: list[str] = []
+
+    def read_bytes(path: Path) -> bytes:
+        opened.append(path.name)
+        return path.read_bytes()
+
+    monkeypatch.setattr(local_modules, "read_bytes", read_bytes)
+    found = training_script_read.read(tmp_path / "train.py")
+    assert {call.name for call in found.calls if call.name.endswith("_here")} == CALLS['train(1, method="zero")']
+    assert opened == ["kit.py"] and found.files == ("kit.py",)
 
 
 FLAG = "def main(rank, step):\n    {}\n    if should_log:\n        probe_here()\nmain(0, 1)\n"
@@ -103,7 +119,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("body", FLAGS)
-def test_a_flag_that_every_rank_sets_is_no_condition_on_the_rank(body: str) -> None:
+def test_a_flag_that_every_rank_sets_is_not_a_condition_on_the_rank(body: str) -> None:
     call = next(call for call in read(FLAG.format(body)).calls if call.name == "probe_here")
     assert call.guards == FLAGS[body]
 

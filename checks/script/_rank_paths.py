@@ -52,11 +52,10 @@ def unknown_kind(script: Script) -> Skip:
     return Skip(f"how its ranks train together is not known: {script.unclear}")
 
 
-own_loop, by_hand, with_accelerate = (
-    requires_kind(*LOOPS_OF_ITS_OWN),
-    requires_kind(*BY_HAND),
-    requires_kind("accelerate"),
-)
+own_loop = requires_kind(*LOOPS_OF_ITS_OWN)
+own_loop_or_trainer = requires_kind(*LOOPS_OF_ITS_OWN, "trainer")
+by_hand = requires_kind(*BY_HAND)
+with_accelerate = requires_kind("accelerate")
 
 
 def mentions_rank(*texts: str) -> bool:

@@ -22,6 +22,7 @@ from ._rank_paths import (
     is_reached_by_all,
     is_repeated,
     mentions_rank,
+    own_loop_or_trainer,
     reached_by_every_rank,
     requires_kind,
     training_loops,
@@ -52,7 +53,7 @@ _SPLIT_OF_DATASETS = r"datasets\..*\(\)\.train_test_split"
 _GATHERS = re.compile(r".*(?:gather\w*|reduce\w*|all_to_all\w*|synchronize_between_processes|sync_\w+|_sync)$")
 
 
-@check(Severity.WARNING, source=_SAMPLER_DOC, given=requires_kind(*LOOPS_OF_ITS_OWN, "trainer"))
+@check(Severity.WARNING, source=_SAMPLER_DOC, given=own_loop_or_trainer)
 def script_data_not_divided(script: Script) -> Answer:
     """Every rank trains on the whole dataset instead of its own shard.
 
@@ -67,7 +68,9 @@ def script_data_not_divided(script: Script) -> Answer:
         fix = Fix("Prepare the DataLoader there.", ("return self.accelerator.prepare(loader)",))
         title = "get_train_dataloader returns a DataLoader that nothing prepares: every rank trains on all of the data"
         return finding(script, wrong_methods[0], title, fix, wrong_methods[1:])
-    if not loaders or script.speaks == "trainer":
+    if script.speaks == "trainer":
+        return Ok("no visible DataLoader that the Trainer leaves undivided")
+    if not loaders:
         return Ok("no visible DataLoader")
     if script.speaks != "accelerate" and (_streams(script) or _iterable_classes(script)):
         return Ok("the data is a stream, for which there is no sampler")
@@ -135,11 +138,10 @@ def _unsampled_loaders(script: Script, loaders: list[ScriptCall]) -> list[Script
     own = any(one.name.endswith(("__iter__", "__getitem__", "__len__")) for one in script.functions if not one.file)
     if _divides_by_rank(script) or script.unread or script.cut or own:
         return []
-    open_ = [call for call in loaders if not set(_SAMPLING).intersection(call.keywords) and len(call.arguments) < 4]
-    number = len(open_)
-    open_ = [call for call in open_ if not has_own_samples(script, call)]
-    trained = [call for call in open_ if not _NOT_TRAINED_ON.search(" ".join((*call.targets, call.function)))]
-    return trained if number == len(loaders) else []
+    if any(set(_SAMPLING).intersection(call.keywords) or len(call.arguments) > 3 for call in loaders):
+        return []
+    trained = [call for call in loaders if not _NOT_TRAINED_ON.search(" ".join((*call.targets, call.function)))]
+    return [call for call in trained if not has_own_samples(script, call)]
 
 
 def _divides_by_rank(script: Script) -> bool:

@@ -147,7 +147,7 @@ def script_rank_from_slurm(script: Script) -> Answer:
     if has_one_gpu_per_task(script):
         line = shell("srun --ntasks=2 --gpus-per-task=1 python {:path}", script.path)
     fix = Fix("Start one task for each GPU with srun, in a job with these GPUs.", (line,))
-    return finding(script, spot, "the rank is that of Slurm's task: only srun can start the ranks", fix)
+    return finding(script, spot, "the rank comes from SLURM_PROCID: only srun can start the ranks", fix)
 
 
 @check(Severity.WARNING, source=CUDA_GUIDE)

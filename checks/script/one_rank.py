@@ -253,7 +253,7 @@ def script_logs_on_every_rank(script: Script) -> Answer:
 
 
 def _is_tried(call: ScriptCall) -> bool:
-    """Whether the error that the folder exists is caught."""
+    """Whether the error for a folder that already exists is caught."""
     return bool({"try", "try OSError", "contextlib.suppress"}.intersection(call.within))
 
 

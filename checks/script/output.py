@@ -12,20 +12,18 @@ from mgpu.text import counted
 
 from ._calls import argument, calls, finding, text_of
 from ._rank_paths import (
-    LOOPS_OF_ITS_OWN,
     dotted_names,
     has_rank_argument,
     is_per_sample,
     is_ruled_out,
     own_loop,
+    own_loop_or_trainer,
     reached_by_every_rank,
-    requires_kind,
     trains,
     visibly_called,
 )
 from ._trainer_saves import saves_after_trainer
 
-_trained_by_ranks = requires_kind(*LOOPS_OF_ITS_OWN, "trainer")
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
 _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution"
 _DISTRIBUTED_TRAINING = "https://docs.wandb.ai/models/track/log/distributed-training"
@@ -38,14 +36,14 @@ _ADDS = r".+\.add_(?:scalars?|image|images|figure|histogram|text|video|audio|emb
 _PLACE = re.compile(r"output|out_dir|save|path", re.IGNORECASE)
 # Sharded weights, and a function that writes only on the main process.
 _LEFT_TO_OTHERS = re.compile(r"get_state_dict|zero_?3|state_dict_type|DTensor|accelerator\.save\b")
-# Settings of wandb that mean nothing for several processes.
+# Settings of wandb that do not depend on the number of processes.
 _PLAIN_SETTINGS = {"start_method", "code_dir", "save_code", "console", "init_timeout", "program"}
 # Arguments that configure a tracker for several processes only with a value that is not constant.
 _SWITCHES = {"mode", "write_to_disk", "job_type"}
 _OFF = ("'disabled'", "False", "None")
 
 
-@check(Severity.WARNING, source=_DDP_TUTORIAL, given=_trained_by_ranks)
+@check(Severity.WARNING, source=_DDP_TUTORIAL, given=own_loop_or_trainer)
 def script_saves_on_every_rank(script: Script) -> Answer:
     """Every rank saves a model or checkpoint to the same file.
 
@@ -120,7 +118,7 @@ def script_writes_on_every_rank(script: Script) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_DISTRIBUTED_TRAINING, given=_trained_by_ranks)
+@check(Severity.WARNING, source=_DISTRIBUTED_TRAINING, given=own_loop_or_trainer)
 def script_tracker_on_every_rank(script: Script) -> Answer:
     """Every rank starts its own run in an experiment tracker.
 

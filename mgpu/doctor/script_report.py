@@ -118,7 +118,7 @@ def _overview(script: Script) -> str:
 
 
 def _in_module(script: Script) -> str:
-    """Where the ranks are connected by hand, if not in the script itself; the module may be a copy of a library."""
+    """Name the module that connects the ranks by hand, if the script itself does not: it may be a copy of a library."""
     used = [
         c for c in script.calls if c.reached and c.name.endswith((".init_process_group", ".DistributedDataParallel"))
     ]

@@ -31,7 +31,7 @@ class InScript:
     conditions: tuple[Label, ...] = ()  # other `if` conditions as written, "not (...)" in an else
     loops: tuple[int, ...] = ()  # indices in Script.loops
     within: tuple[Label, ...] = ()  # contexts of `with`, in the form of ScriptCall.name; "try": errors are caught
-    # "try OSError": the error that a file or folder exists is caught
+    # "try OSError": the error for a file or folder that already exists is caught
     # "except StopIteration": an iterator has ended
     reached: bool = True  # False: in a function that nothing calls, as far as the script's start and its modules show
 

@@ -139,31 +139,6 @@ def _names(target: ast.expr, name: str) -> bool:
     return any(isinstance(one, ast.Name) and one.id == name for one in _unpacked(target))
 
 
-def parameter(function: Function, name: str) -> tuple[int | None, ast.expr | None] | None:
-    """Return the position of a parameter (None: only by name) and its default; None if there is no such parameter."""
-    arguments = function.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
-    defaults += arguments.defaults
-    for at, (one, default) in enumerate(zip(positional, defaults, strict=True)):
-        if one.arg == name:
-            return at, default
-    for one, given in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        if one.arg == name:
-            return None, given
-    return None
-
-
-def passed_to(call: ast.Call, name: str, position: int | None) -> ast.expr | None:
-    """Return what a call passes for a parameter, by name or position; None if it does not, or unpacks a list."""
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            return keyword.value
-    if position is None or any(isinstance(one, ast.Starred) for one in call.args):
-        return None
-    return call.args[position] if 0 <= position < len(call.args) else None
-
-
 def can_end_without_value(function: Function) -> bool:
     """Whether a function that returns values can also end without a return: its value is then None."""
     returns = [one for one, _ in _statements(function, ()) if isinstance(one, ast.Return)]
@@ -217,8 +192,3 @@ def _otherwise(node: ast.AST) -> list[str | None]:
     if isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
         return [node.name]
     return [one.id for one in node.targets if isinstance(one, ast.Name)] if isinstance(node, ast.Delete) else []
-
-
-def unpacks(call: ast.Call) -> bool:
-    """Whether a call unpacks a list or a dict, so that it is not known what it passes."""
-    return any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords)

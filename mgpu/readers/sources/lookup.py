@@ -16,6 +16,7 @@ from mgpu.readers.sources.bindings import FUNCTIONS, Binding
 from mgpu.readers.sources.frame_scopes import Scope, call_of, scope_at
 from mgpu.readers.sources.shown_code import shown_code
 from mgpu.readers.sources.source_files import Module, Sources
+from mgpu.readers.training_script.call_arguments import parameter, passed_to, unpacks
 from mgpu.snapshot import Definition, TracedCall, UncaughtException
 
 _MOST = 8  # definitions of one exception
@@ -71,7 +72,7 @@ class Lookup:
         functions = [node for node in scope.around if isinstance(node, FUNCTIONS)]
         if any(bindings.is_otherwise_bound(node, root) for node in functions):
             return []
-        if any(bindings.parameter(node, root) for node in functions[:-1]):  # of a function around this one
+        if any(parameter(node, root) for node in functions[:-1]):  # of a function around this one
             return []
         if (
             rest
@@ -83,7 +84,7 @@ class Lookup:
         function = scope.function
         if rest and function and (found := bindings.of_attribute(function, root, rest)):
             return self._add_binding(scope, name, scope.nearest(found) or found[0])
-        if function and bindings.parameter(function, root):
+        if function and parameter(function, root):
             nearest = scope.nearest(bindings.of_name(function, root))
             return self._add_binding(scope, root, nearest) if nearest else self._follow_parameter(scope, name)
         for node in reversed(scope.around):
@@ -96,17 +97,17 @@ class Lookup:
         function = scope.function
         assert function is not None
         root, dot, rest = name.partition(".")
-        position, default = bindings.parameter(function, root) or (None, None)
+        position, default = parameter(function, root) or (None, None)
         if position is not None and scope.own_object:
             position -= 1
         there, call = self._call(scope)
         if there is not None and call is not None:
-            value = bindings.passed_to(call, root, position)
+            value = passed_to(call, root, position)
             if value is not None:
                 self._add_in(there, call, root, "passed", value=expressions.shown(value))
                 whole = f"{dot}{rest}" if rest and expressions.dotted(value) else ""
                 return [(there, f"{one}{whole}") for one in expressions.names(value)]
-        if default is not None and (call is None or not bindings.unpacks(call)):
+        if default is not None and (call is None or not unpacks(call)):
             self._add(scope.module, function, root, "parameter", value=expressions.shown(default))
         return []
 

@@ -11,7 +11,6 @@ from mgpu.readers.training_script.rank_conditions import Guards
 
 _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
 _NEVER = ("TYPE_CHECKING", "typing.TYPE_CHECKING")  # false when the script runs
-CAUGHT, CAUGHT_OF_FILES = "try", "try OSError"
 _OF_FILES = re.compile(r"OSError|IOError|EnvironmentError|FileExistsError")
 _EXISTS = re.compile(r"EEXIST|\bisdir\(|\bexists\(|\.is_dir\(")
 _CHANGES_NAMES = frozenset({"exec", "globals", "setattr"})  # may give a flag another value
@@ -28,7 +27,7 @@ def leaves(body: Sequence[ast.stmt]) -> bool:
 
 
 def remaining(node: ast.If, frame: Frame) -> Guards:
-    """Return the ranks that come past an `if`, as far as it ends the others' way."""
+    """Return the ranks that continue after an `if` because it stops the others; nothing if it stops no rank."""
     if node.orelse or not leaves(node.body):
         return _left_by_others(node, frame)
     _, contrary = frame.split(node.test)
@@ -42,15 +41,15 @@ def _left_by_others(node: ast.If, frame: Frame) -> Guards:
     if "distributed" not in frame.split(node.test)[0]:
         return ()
     inner = [one for one in node.body if isinstance(one, ast.If) and not one.orelse and leaves(one.body)]
-    remaining = {guard for one in inner for guard in frame.split(one.test)[1]}
-    return tuple(guard for guard in ("main", "local_main") if guard in remaining)[:1]
+    kept = {guard for one in inner for guard in frame.split(one.test)[1]}
+    return tuple(guard for guard in ("main", "local_main") if guard in kept)[:1]
 
 
 def caught_errors(node: ast.Try) -> tuple[str, ...]:
-    """Return the context of a try's body: which errors in it do not end the run."""
+    """Return the context of the body of a `try`: which errors in it do not end the run."""
     if any(map(_swallows_all, node.handlers)):
-        return (CAUGHT,)
-    return (CAUGHT_OF_FILES,) if any(map(_swallows_existing, node.handlers)) else ()
+        return ("try",)
+    return ("try OSError",) if any(map(_swallows_existing, node.handlers)) else ()
 
 
 def _swallows_all(handler: ast.ExceptHandler) -> bool:
@@ -61,7 +60,7 @@ def _swallows_all(handler: ast.ExceptHandler) -> bool:
 
 
 def _swallows_existing(handler: ast.ExceptHandler) -> bool:
-    """Whether the run continues after the error that a file or folder exists."""
+    """Whether the run continues if a file or folder already exists."""
     kind = "" if handler.type is None else ast.unparse(handler.type)
     if not _OF_FILES.search(kind) or _ends_run(handler):
         return False

@@ -30,3 +30,33 @@ def bind_arguments(function: Function, node: ast.Call, frame: Frame) -> Scope:
             splits[name] = test
     unique = {name for name, value in pairs if frame.is_unique(value)}
     return Scope(values, function.scope, splits, unique)
+
+
+def parameter(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> tuple[int | None, ast.expr | None] | None:
+    """Return the position of a parameter (None: only by name) and its default; None if there is no such parameter."""
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
+    defaults += arguments.defaults
+    for at, (one, default) in enumerate(zip(positional, defaults, strict=True)):
+        if one.arg == name:
+            return at, default
+    for one, given in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        if one.arg == name:
+            return None, given
+    return None
+
+
+def passed_to(call: ast.Call, name: str, position: int | None) -> ast.expr | None:
+    """Return what a call passes for a parameter, by name or position; None if it does not, or unpacks a list."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    if position is None or any(isinstance(one, ast.Starred) for one in call.args):
+        return None
+    return call.args[position] if 0 <= position < len(call.args) else None
+
+
+def unpacks(call: ast.Call) -> bool:
+    """Whether a call unpacks a list or a dict, so that it is not known what it passes."""
+    return any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords)

@@ -1,4 +1,4 @@
-"""Which value has a condition on parameters whose constants are known?"""
+"""What is the value of a condition on parameters whose constants are known?"""
 
 from __future__ import annotations
 

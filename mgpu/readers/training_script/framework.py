@@ -132,13 +132,9 @@ def _with_bases(walk: Walk, calls: Sequence[ScriptCall]) -> set[str]:
 
 def _of_lightning_modules(walk: Walk, calls: Sequence[ScriptCall]) -> Framework | None:
     """Return "lightning" for `trainer.fit(model, datamodule=...)`, whose trainer a config creates."""
-    if not any(top(name) in ("lightning", "pytorch_lightning") for name in walk.imports):
-        return None
-    return (
-        "lightning"
-        if any(c.reached and c.name.endswith(".fit") and "datamodule" in c.keywords for c in calls)
-        else None
-    )
+    imported = any(top(name) in ("lightning", "pytorch_lightning") for name in walk.imports)
+    fits = any(call.reached and call.name.endswith(".fit") and "datamodule" in call.keywords for call in calls)
+    return "lightning" if imported and fits else None
 
 
 def _library(names: set[str]) -> Framework | None:

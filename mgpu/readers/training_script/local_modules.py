@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
@@ -9,11 +10,12 @@ from pathlib import Path
 
 from mgpu.readers.training_script.known_libraries import FRAMEWORKS, HARMLESS
 from mgpu.readers.training_script.python_source import PYTHON, parse, read_bytes
-from mgpu.readers.training_script.scopes import Scope
+from mgpu.readers.training_script.scopes import Scope, Source
 from mgpu.readers.training_script.walk import Walk
 
 MOST_FILES = 200
-MOST_BYTES = 512 << 10  # of all modules together: read in about 0.5 s (measured on one core, 2026-11)
+# Of all modules together. A script in which parameters decide conditions is walked twice, in nearly twice the time.
+MOST_BYTES = 512 << 10  # read in about 0.5 s (measured on one core, 2026-11)
 MOST_BYTES_AT_LAUNCH = 64 << 10  # delays the start of a run by about 0.06 s
 _MOST_LEVELS = 6  # folders above the script in which its project may start
 _PROJECT = (".git", "pyproject.toml", "setup.py", "setup.cfg")  # in the top folder of a project
@@ -75,6 +77,12 @@ class LocalModules:
         if self.top != self.folder or os.path.exists(os.path.join(self.top, "pyproject.toml")):
             self.roots.append(os.path.join(self.top, "src"))
         self.follow, self.most_bytes = follow, most_bytes
+        self._contents: dict[str, bytes | str] = {}  # or the reason not to read it
+        self._parsed: dict[tuple[str, str], tuple[ast.Module, Source]] = {}  # by path and module
+        self.start_again()
+
+    def start_again(self) -> None:
+        """Forget which modules were imported. No file is read or parsed again."""
         self.files: list[str] = []
         self.skipped: dict[str, str] = {}  # file -> reason
         self.bytes = 0
@@ -133,11 +141,7 @@ class LocalModules:
         name = os.path.relpath(path, self.folder)
         if os.path.commonpath([real, self.top]) != self.top:
             return None
-        try:
-            raw = read_bytes(Path(path))
-        except OSError as error:
-            raw = error.strerror or "it cannot be read"
-        if isinstance(raw, str):
+        if isinstance(raw := self._content(path), str):
             self.skipped[name] = raw
             return Scope({})
         if len(self.files) >= MOST_FILES or self.bytes + len(raw) > self.most_bytes:
@@ -149,11 +153,21 @@ class LocalModules:
             return Scope({})
         self.bytes += len(raw)
         try:
-            tree, source = parse(raw, name, module, package)
+            if (path, module) not in self._parsed:
+                self._parsed[path, module] = parse(raw, name, module, package)
         except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError):
             self.skipped[name] = f"not valid in Python {PYTHON}"
             return Scope({})
         self.files.append(name)
         scope = self._by_path[real] = self._by_name[module] = Scope({"__name__": "__name__"})  # for circular imports
         walk.modules[module] = scope
-        return walk.module(tree, source, scope)
+        return walk.module(*self._parsed[path, module], scope)
+
+    def _content(self, path: str) -> bytes | str:
+        """Return the content of a file, or the reason not to read it."""
+        if path not in self._contents:
+            try:
+                self._contents[path] = read_bytes(Path(path))
+            except OSError as error:
+                self._contents[path] = error.strerror or "it cannot be read"
+        return self._contents[path]

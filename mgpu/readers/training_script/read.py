@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from mgpu.errors import reason
 from mgpu.probes.libraries import find_shadowed
 from mgpu.readers.training_script import python_source
 from mgpu.readers.training_script.constant_parameters import constant_parameters
+from mgpu.readers.training_script.decided_tests import Constants, Place
 from mgpu.readers.training_script.framework import INIT, Hidden, framework
 from mgpu.readers.training_script.known_libraries import is_harmless
 from mgpu.readers.training_script.local_modules import (
@@ -67,8 +67,10 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
     parsed = _parsed(raw, package)
     if not isinstance(parsed, tuple):
         return replace(parsed, path=shown, arguments=given)
-    walk, modules, facts = _walked(path, modules, *parsed)
-    if facts is None:
+    try:
+        walk = _walk(modules, *parsed)
+        facts = Results(walk).facts()
+    except RecursionError:
         return Script(shown, given, error="its statements are nested too deeply to be read")
     unread = tuple(sorted({module.partition(".")[0] for module in walk.elsewhere if not is_harmless(module)}))
     calls: tuple[ScriptCall, ...] = facts["calls"]
@@ -107,29 +109,22 @@ def _parsed(raw: bytes, package: str) -> tuple[ast.Module, Source] | Script:
         return Script("", error="its expressions are nested too deeply to be read")
 
 
-def _walked(
-    path: Path, modules: LocalModules, tree: ast.Module, source: Source
-) -> tuple[Walk, LocalModules, dict[str, Any] | None]:
-    """Return what was read, and the facts; again without the branches that no run takes, if there are any."""
-    walk = Walk(modules.find, _mask_value)
-    facts = _facts(walk, modules, tree, source)
-    if facts is None or modules.skipped or not (constants := constant_parameters(walk)):
-        return walk, modules, facts
-    modules = LocalModules(path, modules.follow, modules.most_bytes)
+def _walk(modules: LocalModules, tree: ast.Module, source: Source) -> Walk:
+    """Return what is in the script and its modules, without the branches that no run takes. Raises RecursionError."""
+    walk = _walk_once(modules, tree, source, {})
+    if modules.skipped or not (constants := constant_parameters(walk)):
+        return walk
+    modules.start_again()
+    return _walk_once(modules, tree, source, constants)
+
+
+def _walk_once(modules: LocalModules, tree: ast.Module, source: Source, constants: Mapping[Place, Constants]) -> Walk:
     walk = Walk(modules.find, _mask_value, constants)
-    return walk, modules, _facts(walk, modules, tree, source)
-
-
-def _facts(walk: Walk, modules: LocalModules, tree: ast.Module, source: Source) -> dict[str, Any] | None:
-    """Return what is in the script and its modules; None if its statements are nested too deeply."""
     scope = Scope({"__name__": "__name__"})
     modules.add_script(scope)
-    try:
-        walk.module(tree, source, scope)
-        walk.read_uncalled()
-        return Results(walk).facts()
-    except RecursionError:
-        return None
+    walk.module(tree, source, scope)
+    walk.read_uncalled()
+    return walk
 
 
 def _position(call: ScriptCall) -> InScript:

@@ -34,14 +34,14 @@ class Walk:
         self,
         find: Callable[[Walk, str], Scope | None],
         mask: Callable[[str, str], str],
-        constants: Mapping[Place, Constants] | None = None,
+        constants: Mapping[Place, Constants],
     ) -> None:
-        """Set the callbacks, and the known constants of parameters.
+        """Set the callbacks, and the constants that parameters are known to have.
 
         `find` reads the module with a dotted name, if it is in the script's folder, and returns its names. `mask` masks
         secrets in a text (the second argument), also by the name it is assigned to (the first).
         """
-        self.find, self.mask, self.constants = find, mask, constants or {}
+        self.find, self.mask, self.constants = find, mask, constants
         self.functions: list[Function] = []
         self.modules: dict[str, Scope] = {}  # the modules of the project that were read
         self.by_name: dict[str, Function] = {}
