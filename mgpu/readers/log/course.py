@@ -7,6 +7,7 @@ are collected here; `survival.py` compares them with the errors.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import re
 from collections.abc import Sequence
@@ -139,6 +140,10 @@ class Event:
     of_setup: bool = False  # of an end: of what prepares a run, so only the end of a log with nothing after it
 
 
+def _line_of(event: Event) -> int:
+    return event.line
+
+
 class Course:
     """The steps, restarts and ends in one file, in the order of its lines."""
 
@@ -168,6 +173,10 @@ class Course:
             and self._lines_since < _ENOUGH_LINES
             and len(self.steps) < _MOST_STEPS
         )
+
+    def steps_between(self, first: int, last: int) -> int:
+        """Return how many steps lie between two lines."""
+        return bisect.bisect_left(self.steps, last, key=_line_of) - bisect.bisect_right(self.steps, first, key=_line_of)
 
     def take(self, line: Line, shape: bytes, number: int) -> None:
         """Process a line that can be an end, a restart or a step; `shape` is that of the whole line."""

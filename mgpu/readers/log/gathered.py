@@ -39,6 +39,8 @@ class Gathered:
     stacks: list[PrintedStack] = field(default_factory=list)
     cut: list[CutTraceback] = field(default_factory=list)
     fallen: dict[int, FailedRank] = field(default_factory=dict)
+    again: dict[str, SignatureMatch] = field(default_factory=dict)  # of `seen`: the first since the run last went on
+    raised_again: dict[tuple[str, str, str | None], UncaughtException] = field(default_factory=dict)  # of `raised`
     latest: dict[object, Latest] = field(default_factory=dict)  # by key of `seen` or `raised`
 
     def as_log(self) -> Log:

@@ -38,8 +38,8 @@ from mgpu.readers.log.line import Line, LineNumbers, clip_around_match, looks_la
 from mgpu.readers.log.nccl_errors import NcclErrors
 from mgpu.readers.log.opening import open_log, pieces, rank_in_name
 from mgpu.readers.log.powershell import PowerShell
+from mgpu.readers.log.repeated import add_exception, add_match, with_last_failures
 from mgpu.readers.log.row_matching import LONGEST_LINE, Signatures, known_signatures
-from mgpu.readers.log.same_exception import joined
 from mgpu.readers.log.second_reading import read_end
 from mgpu.readers.log.stack_dumps import StackDumps
 from mgpu.readers.log.survival import Latest, key_of, settle
@@ -63,7 +63,6 @@ _TAIL_BYTES = 1 << 14  # of the end, where the last steps and a rank's last work
 _LAST_LINES = 60  # in which a traceback was cut by the end of its file
 _LAST_LINES_OF_THREAD = 2
 _LOOK_FOR_RANKS = 16  # search for ranks in the first pieces, where all ranks print, then in every 16th
-_CODE = re.compile(r"(?:raise|assert) \w|f[\"']")  # as tracebacks show it, with {names} instead of values
 _PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
 
 
@@ -106,6 +105,7 @@ def read_logs(
     certain = survival.without_uncertain(log, found.latest, wanted)
     raised = handled_exceptions.mark_caught(certain, log.fallen, log.ranks)
     log = settle(replace(log, raised=raised, cut=tuple(found.cut)), found.latest, courses, wanted, failed=failed)
+    log = with_last_failures(log, found)
     return read_end(log, one.tail(), one.lines, wanted) if alone else log
 
 
@@ -364,14 +364,7 @@ class _File:
             warned and (before is None or before.warned),
             printed_after.is_report(line.text) and (before is None or before.reported),
         )
-        old = self.found.seen.get(name)
-        if old is None:
-            self.found.seen[name] = new
-            return
-        quotes_code = bool(_CODE.match(old.text)) and not _CODE.match(new.text)
-        first = new if quotes_code or (new.at and old.at and new.at < old.at) else old
-        together = tuple(sorted({*old.ranks, *ranks}))
-        self.found.seen[name] = replace(first, times=old.times + 1, ranks=together)
+        add_match(self.found, self.course, new, self.before, before.line if before else 0)
 
     def _of_last_thread(self) -> list[UncaughtException]:
         """Return the exception of a thread with which the output ends: its process may wait for that thread forever."""
@@ -391,10 +384,7 @@ class _File:
         for one in self.tracebacks.found or self.tracebacks.bare or self._of_last_thread():
             key = key_of(one)
             handled = one.bare and course.is_handled(one.message)
+            before = self.found.latest.get(key)
             self.found.latest[key] = Latest(self.index, self.before + one.line, handled)
-            old = self.found.raised.get(key)
-            after = max(0, self.lines - one.line)
-            if old is None:
-                self.found.raised[key] = replace(one, after=after)
-                continue
-            self.found.raised[key] = joined(old, one, after)
+            new = replace(one, after=max(0, self.lines - one.line))
+            add_exception(self.found, self.course, new, self.before, before.line if before else 0)

@@ -12,15 +12,15 @@ def fullness(one: UncaughtException) -> tuple[int, int]:
     return len({*one.frames}), sum(map(bool, one.own_lines))
 
 
-def joined(old: UncaughtException, new: UncaughtException, after: int) -> UncaughtException:
-    """Return both as one exception, with the traceback that shows more; `after`: lines after the new one."""
+def joined(old: UncaughtException, new: UncaughtException) -> UncaughtException:
+    """Return both as one exception, with the traceback that shows more."""
     first = new if new.at and old.at and new.at < old.at else old
     fuller = max(first, new if first is old else old, key=fullness)
     return replace(
         first,
         times=old.times + 1,
         ranks=tuple(sorted({*old.ranks, *new.ranks})),
-        after=min(old.after, after),
+        after=min(old.after, new.after),
         by_torch=old.by_torch or new.by_torch,
         logged=new.logged,
         by_one=min(old.by_one, new.by_one),
