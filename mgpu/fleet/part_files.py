@@ -30,7 +30,7 @@ _MOST_OF_HOST = 48 << 20
 _MOST_FILES = 4096  # of a host
 _KNOWN = re.compile(
     r"(?:run\.log(?:\.\d{1,6})?|mgpu\.log|(?:result|facts|gpus|hang|steps|ranks|answer)\.json"
-    r"|recorder/\d{1,7}\.\d{1,10}\.(?:stacks|raised|flight|nan))"
+    r"|recorder/\d{1,7}\.\d{1,10}\.(?:stacks|raised|values|flight|nan))"
 )
 _LOGS = ("run.log", "run.log.*", "mgpu.log")
 _OF_RECORDER = (f"{RECORDED}/", f"{RECORDED}/*")

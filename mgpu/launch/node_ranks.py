@@ -74,6 +74,7 @@ class RankRecords:
             peak_allocated_bytes=peaks.allocated,
             peak_reserved_bytes=peaks.reserved,
             raised_at=rank_facts.raised_at(self._local, rank, process.pid),
+            values=rank_facts.values_of(self._local, rank, process.pid),
         )
 
 
@@ -154,4 +155,5 @@ def _with_memory(ended: EndedRank | None, recorded: EndedRank) -> EndedRank:
         peak_allocated_bytes=recorded.peak_allocated_bytes,
         peak_reserved_bytes=recorded.peak_reserved_bytes,
         raised_at=recorded.raised_at,
+        values=recorded.values,
     )

@@ -62,7 +62,7 @@ _PATTERNS = {
     "watch-*/": r"watch-\d+",
     "watch-*/*": r"watch-\d+/(?:watch\.log|ask|hang\.json|pace\.json)",
     "hosts/*": r"hosts/(?:\d+\.json|ask|pace\.json|spare)",
-    "recorder/*": r"recorder/\d+\.(?:\d+\.(?:stacks|beat|raised|flight|ask|nan|rehearsal)(?:\.tmp)?|done|left)",
+    "recorder/*": r"recorder/\d+\.(?:\d+\.(?:stacks|beat|raised|values|flight|ask|nan|rehearsal)(?:\.tmp)?|done|left)",
 }
 _OF_RANKS = ("orders.json", "launcher.log", "ask", "rank*", "nccl.*.txt", "turn.*", ".mgpu-smoke-*/")
 _OF_SCRIPT = ("script.log", "recorder/", "recorder/*")

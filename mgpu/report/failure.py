@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mgpu.report import findings
+from mgpu.report import failed_values, findings
 from mgpu.report.screen import Line, Screen, Style, columned
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import SIGNAL_NAMES
@@ -32,6 +32,7 @@ EVIDENCE_LINES = 3
 _SOURCE_LINES = 2  # of one line of the source
 OTHERS_SHOWN = 3
 _FORESEEN_SHOWN = 2
+_LINES_WITH_VALUES = 2  # of the user's code
 _NO_EXCEPTIONS = frozenset({"ChildFailedError", "SignalException"})
 
 
@@ -118,6 +119,7 @@ def _first_failure(cause: Cause | None, log: Log | None, run: Run | None) -> Fai
         "exception": masked(f"{raised.type}: {raised.message}".rstrip(": "))[:400] if raised else _error_of(first),
         "place": raised.place if raised else None,
         "line": raised.line if raised else None,
+        "values": failed_values.entries(rank, run.ranks) if run else [],
     }
 
 
@@ -174,7 +176,7 @@ def lines(
     else:
         box += row(screen, "Probable cause", f"{cause['title']}  [{cause['id']}]", "bold")
         box += row(screen, "", cause["cause"])
-        box += _evidence(cause, screen) + source_rows(in_script, "In the script", screen)
+        box += _evidence(cause, screen) + _values(first, screen) + source_rows(in_script, "In the script", screen)
         for number, fix in enumerate(cause["fix"]):
             by = f"({findings.FIX_BY[fix['who']]}) " if fix["who"] != "you" else ""
             caveat = f" ({fix['caveat']})" if fix["caveat"] else ""
@@ -226,6 +228,13 @@ def _evidence(cause: CauseEntry, screen: Screen) -> list[Line]:
     for at, code in enumerate(str(cause["evidence"].get("source") or "").splitlines()):
         shown += clipped_row(screen, "Source" if not at else "", code, _SOURCE_LINES)
     return shown
+
+
+def _values(first: FailedRankEntry | None, screen: Screen) -> list[Line]:
+    """What the names on the failed line stood for."""
+    shown = failed_values.texts(first["values"], _LINES_WITH_VALUES) if first else []
+    rows = [clipped_row(screen, "" if at else "Values", text, EVIDENCE_LINES) for at, text in enumerate(shown)]
+    return [line for one in rows for line in one]
 
 
 def source_rows(found: Sequence[CheckEntry], label: str, screen: Screen) -> list[Line]:

@@ -199,6 +199,23 @@ class Envelope(TypedDict):
     gaps: Annotated[dict[str, GapEntry], "unknown facts, with the reason"]
 
 
+class OtherValuesEntry(TypedDict):
+    """What names stood for on another rank that failed at the same line, as far as that differs."""
+
+    rank: int
+    names: dict[str, str]
+
+
+class ValuesEntry(TypedDict):
+    """What the names on a line of the user's code stood for when the exception passed it; never a text's content."""
+
+    file: str
+    line: int
+    function: str
+    names: Annotated[dict[str, str], "batch['labels'] -> int64 [8, 512] on cuda:0"]
+    other_ranks: list[OtherValuesEntry]
+
+
 class FailedRankEntry(TypedDict):
     """The rank that failed first."""
 
@@ -210,6 +227,7 @@ class FailedRankEntry(TypedDict):
     exception: str | None
     place: Annotated[str | None, "train.py:41 in main"]
     line: Annotated[int | None, "line of the log with the exception"]
+    values: Annotated[list[ValuesEntry], "the innermost line first; empty without a recorder"]
 
 
 class CauseEntry(TypedDict):

@@ -22,7 +22,7 @@ from mgpu.recorder.inject._mgpu_recorder import FOLDER, folder_in, make_own
 
 _BASE = Path("/tmp")
 _NAME = re.compile(r"mgpu-(?P<user>\d+)-(?P<job>\d+)-(?P<node>[\w.-]+)")
-_FILE = re.compile(r"\d+\.(?P<pid>\d+)\.(?:stacks|beat|raised|flight|ask|nan)(?:\.tmp)?")
+_FILE = re.compile(r"\d+\.(?P<pid>\d+)\.(?:stacks|beat|raised|values|flight|ask|nan)(?:\.tmp)?")
 _LOCKED_S = 5.0  # for a watch that was killed to release the folder: a child of it ends within 2 s
 _TIMES = 3  # a rank that ends may still write
 

@@ -112,6 +112,7 @@ from mgpu.snapshot.run_facts import (
     GpuWork,
     LastRun,
     LastStep,
+    LineValues,
     Log,
     LoneWork,
     NotFinite,

@@ -238,6 +238,16 @@ SIGNAL_NAMES = {
 
 
 @dataclass(frozen=True)
+class LineValues:
+    """What the names on a line of the user's code stood for when an exception passed it."""
+
+    file: Text
+    line: int
+    function: Label
+    values: Mapping[Text, Text]  # "batch['labels']" -> "int64 [8, 512] on cuda:0"
+
+
+@dataclass(frozen=True)
 class EndedRank:
     """How one rank ended."""
 
@@ -257,6 +267,7 @@ class EndedRank:
     peak_allocated_bytes: int | None = None  # by torch on its GPU; None: no GPU used, or no recorder
     peak_reserved_bytes: int | None = None  # likewise
     raised_at: StackFrame | None = None  # the user's innermost line of the exception that ended its script
+    values: tuple[LineValues, ...] = ()  # on that line, and on the user's lines that called it
 
 
 @dataclass(frozen=True)

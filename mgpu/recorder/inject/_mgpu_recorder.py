@@ -2,8 +2,9 @@
 
 For each process: `RANK.PID.stacks`, the Python stacks of all threads on a signal (faulthandler writes them without the
 interpreter); `RANK.PID.beat`, counters in shared memory; `RANK.PID.raised`, an exception that ends the script;
-`RANK.PID.flight`, torch's flight recorder, written on a request through the FIFO `RANK.PID.ask`; `RANK.PID.nan`, the
-first loss or gradient norm that is not finite (_mgpu_finite.py).
+`RANK.PID.values`, what the names on its lines stood for (_mgpu_raised.py); `RANK.PID.flight`, torch's flight recorder,
+written on a request through the FIFO `RANK.PID.ask`; `RANK.PID.nan`, the first loss or gradient norm that is not finite
+(_mgpu_finite.py).
 
 Runs with any Python from 3.8 on. It never imports torch.
 """
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType, TracebackType
+    from types import ModuleType
 
 FOLDER = "MGPU_RECORDER"  # the variable that names the folder; in a Slurm job with NODE for the name of the node
 NODE = "%N"
@@ -44,7 +45,6 @@ _DUMPS = ("_dump_fr_trace", "_dump_nccl_trace")  # torch 2.9 and later, 2.5 and 
 _FINITE = ("torch.autograd", "torch.nn.utils.clip_grad", "torch.amp.grad_scaler", "transformers.trainer")
 _MOST_ENTRIES = 200  # of the flight recorder
 _MOST_FRAMES = 12  # of each
-_LONGEST = 4000  # characters of an exception's message
 
 
 class Recorder:
@@ -143,17 +143,6 @@ class Recorder:
         except OSError:
             faulthandler.unregister(SIGNAL)
 
-    def record_raised(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """Write the exception that ends the script: type and message, then its frames, one a line."""
-        guarded(self.write_memory)  # the error may be that there is not enough
-        frames = []
-        while trace is not None:
-            code = trace.tb_frame.f_code
-            frames.append(f"{code.co_filename}:{trace.tb_lineno}:{code.co_name}")
-            trace = trace.tb_next
-        message = (str(error).splitlines() or [""])[0][:_LONGEST]
-        self.store("raised", "\n".join([f"{kind.__name__}: {message}", *frames[-60:]]) + "\n")
-
 
 RECORDER = Recorder()
 
@@ -192,17 +181,11 @@ def _start(rank: int) -> None:
         make_own(RECORDER.folder)
     RECORDER.attend(rank)
     import _mgpu_children  # type: ignore[import-not-found]
+    import _mgpu_raised  # type: ignore[import-not-found]
 
     os.register_at_fork(after_in_child=RECORDER.in_child)
     _mgpu_children.begin(RECORDER)
-    before = sys.excepthook
-
-    def record(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        with contextlib.suppress(Exception):
-            RECORDER.record_raised(kind, error, trace)
-        before(kind, error, trace)
-
-    sys.excepthook = record
+    _mgpu_raised.begin(RECORDER)
 
 
 # --- hooks into torch, added when the script imports it ---

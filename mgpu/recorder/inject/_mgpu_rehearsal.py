@@ -21,6 +21,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+if TYPE_CHECKING or __package__:  # imported from mgpu, not in a rank
+    from mgpu.recorder.inject._mgpu_own_code import is_users
+else:
+    from _mgpu_own_code import is_users
+
 STEPS = "MGPU_REHEARSAL"  # the variable with the number of optimizer steps
 ON_CPU = "MGPU_REHEARSAL_CPU"  # set: gloo takes the place of a backend that needs GPUs
 KIND, DONE, LEFT = "rehearsal", "done", "left"
@@ -30,9 +35,6 @@ _MOST_BUFFERED = 2000  # records before the process is known to be a rank
 MOST_RECORDS = 20_000
 # The records that are also written while steps are measured.
 _ALWAYS = ("measured", "unmeasured", "pulse", "file", "checkpoint", "raised", "done", "left", "end")
-_SITES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Stop(SystemExit):
@@ -244,15 +246,6 @@ def guarded(function: Callable[[], Any]) -> Any:
 
             traceback.print_exc()
         return None
-
-
-@functools.cache
-def is_users(file: str) -> bool:
-    """Whether code is the user's own: not of Python, of an installed package, or of mgpu."""
-    if file.startswith("<"):
-        return False
-    path = os.path.abspath(file)
-    return not (path.startswith((_OWN, _PYTHON)) or any(site in path for site in _SITES))
 
 
 def user_line() -> str | None:

@@ -1,0 +1,263 @@
+"""What did the names on a failed line stand for? Types, shapes, devices, sizes and numbers, never a text's content.
+
+Only what can be read without running code of the script or waiting for a GPU: no property, no `__getattr__`, no
+`__len__` or `__repr__` of its classes, and no tensor's values.
+
+Runs with any Python from 3.8 on. It never imports torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import linecache
+import re
+import sys
+import tokenize
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType, FrameType, TracebackType
+
+    Step = tuple[str, Any]  # ".", a name; or "[", a key
+
+if TYPE_CHECKING or __package__:  # imported from mgpu, not in a rank
+    from mgpu.recorder.inject._mgpu_own_code import is_of_torch, is_users
+else:
+    from _mgpu_own_code import is_of_torch, is_users
+
+_MOST_FRAMES, _MOST_NAMES = 3, 8
+_MOST_LINES = 12  # of one statement
+_MOST_KEYS, _MOST_ITEMS = 8, 3
+_LONGEST = 160  # characters of a description
+_LARGEST_NUMBER = 1 << 64
+_KEY = re.compile(r"[A-Za-z_][\w.-]{0,40}\Z")  # of a dict: a name that the code has, not data
+_SECRET = re.compile(r"(?i)pass|secret|token|cred|auth|api_?key|\bpin\b")
+_NO_VALUES = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
+_MISSING = object()
+
+
+def on_failed_lines(trace: TracebackType | None) -> list[list[Any]]:
+    """Return [file, line, function, {name: description}] of the innermost frames, the innermost first.
+
+    They are the user's, and a package's if one lies within these: not of torch or Python.
+    """
+    own, inner = [], None
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if is_users(file):
+            own.append(trace)
+            inner = None
+        elif not is_of_torch(file):
+            inner = trace
+        trace = trace.tb_next
+    own += [inner] if inner is not None else []
+    found, known = [], set()
+    for one in own[: -_MOST_FRAMES - 1 : -1]:
+        code = one.tb_frame.f_code
+        names = {}
+        for name, text in itertools.islice(_values(one.tb_frame, _failed_code(one)), _MOST_NAMES):
+            if (name, text) not in known:
+                known.add((name, text))
+                names[name] = text
+        if names:
+            found.append([code.co_filename, one.tb_lineno, code.co_name, names])
+    return found
+
+
+def _failed_code(trace: TracebackType) -> str:
+    """Return the expression that failed, from Python 3.11 on; before, its first line."""
+    code, lines = trace.tb_frame.f_code, linecache.getlines(trace.tb_frame.f_code.co_filename)
+    first, last, begin, end = _position(code, trace.tb_lasti) or (trace.tb_lineno, trace.tb_lineno, None, None)
+    part = [line.encode() for line in lines[first - 1 : min(last, first + _MOST_LINES)]]
+    if part and begin is not None and end is not None:
+        part[-1] = part[-1][:end] if last < first + _MOST_LINES else part[-1]
+        part[0] = part[0][begin:]
+    return b"".join(part).decode("utf-8", "replace")
+
+
+def _position(code: CodeType, instruction: int) -> tuple[int, int, int | None, int | None] | None:
+    """Return first and last line of an instruction's expression, and where it begins and ends in these, in bytes."""
+    positions = getattr(code, "co_positions", None)
+    if positions is None:
+        return None
+    first, last, begin, end = next(itertools.islice(positions(), instruction // 2, None), (None, None, None, None))
+    return None if first is None or last is None else (first, last, begin, end)
+
+
+def _values(frame: FrameType, code: str) -> Iterator[tuple[str, str]]:
+    seen = set()
+    for name, steps in _chains(code):
+        value = frame.f_locals.get(name, _MISSING)
+        if value is _MISSING:
+            value = frame.f_globals.get(name, _MISSING)
+        if value is _MISSING or isinstance(value, _NO_VALUES):
+            continue
+        shown, value = _follow(name, value, steps)
+        text = describe(value, shown)
+        if text and shown not in seen and shown not in ("self", "cls"):
+            seen.add(shown)
+            yield shown, text[:_LONGEST]
+
+
+def _follow(name: str, value: Any, steps: list[Step]) -> tuple[str, Any]:
+    """Return the last value of `name.a["b"].c` that can be read, and how the code calls it; methods do not count."""
+    for kind, part in steps:
+        further = _attribute(value, part) if kind == "." else _item(value, part)
+        if further is _MISSING or isinstance(further, _NO_VALUES):
+            break
+        value = further
+        name += f".{part}" if kind == "." else f"[{part!r}]"
+    return name, value
+
+
+def _chains(code: str) -> list[tuple[str, list[Step]]]:
+    """Return the names in an expression, each with the attributes and constant items that the code takes of it."""
+    tokens: list[tokenize.TokenInfo] = []
+    with contextlib.suppress(tokenize.TokenError, SyntaxError):  # a part of a statement
+        tokens.extend(tokenize.generate_tokens(io.StringIO(code).readline))
+    found: list[tuple[str, list[Step]]] = []
+    at = 0
+    while at < len(tokens):
+        if tokens[at].type != tokenize.NAME or (at and tokens[at - 1].string == "."):
+            at += 1
+            continue
+        name, steps, at = tokens[at].string, [], at + 1
+        while at + 1 < len(tokens):
+            follows = [one.string for one in tokens[at : at + 3]]
+            if follows[0] == "." and tokens[at + 1].type == tokenize.NAME:
+                steps.append((".", follows[1]))
+                at += 2
+            elif follows[0] == "[" and follows[2:] == ["]"] and (key := _constant(tokens[at + 1])) is not None:
+                steps.append(("[", key))
+                at += 3
+            else:
+                break
+        if tokens[at : at + 1] and tokens[at].string == "=" and not steps:
+            continue  # a keyword of a call, or what the line assigns to
+        found.append((name, steps))
+    return found
+
+
+def _constant(token: tokenize.TokenInfo) -> Any:
+    if token.type == tokenize.NUMBER and token.string.isdigit():
+        return int(token.string)
+    text = token.string
+    plain = token.type == tokenize.STRING and len(text) > 1 and text[0] == text[-1] and "\\" not in text
+    return text[1:-1] if plain and text[0] in "\"'" and text[:3] != text[0] * 3 else None
+
+
+def _attribute(value: Any, name: str) -> Any:
+    """Return an attribute that is stored, without running code for it."""
+    own = _stored(value)
+    if name in own:
+        return own[name]
+    for kind in ("_parameters", "_buffers", "_modules"):  # of nn.Module
+        group = own.get(kind)
+        if isinstance(group, dict) and name in group:
+            return dict.__getitem__(group, name)
+    return _MISSING
+
+
+def _stored(value: Any) -> dict[str, Any]:
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return own if type(own) is dict else {}
+
+
+def _item(value: Any, key: Any) -> Any:
+    if isinstance(value, dict):
+        return dict.get(value, key, _MISSING) if isinstance(key, (str, int)) else _MISSING
+    if type(value) in (list, tuple):
+        return value[key] if isinstance(key, int) and key < len(value) else _MISSING
+    data = _stored(value).get("data")  # of UserDict: BatchEncoding, BatchFeature
+    return dict.get(data, key, _MISSING) if type(data) is dict else _MISSING
+
+
+def describe(value: Any, name: str = "") -> str:
+    """Return what is said of a value: "float32 [8, 512] on cuda:0", "None", "list of 3". "": nothing."""
+    kind = type(value)
+    if value is None or kind is bool:
+        return str(value)
+    if kind in (int, float):
+        if _SECRET.search(name) or (kind is int and abs(value) > _LARGEST_NUMBER):
+            return kind.__name__
+        return repr(value)
+    if kind in (str, bytes):
+        return f"{kind.__name__}, length {len(value)}" if value else f"an empty {kind.__name__}"
+    if isinstance(value, _NO_VALUES):
+        return ""
+    with contextlib.suppress(Exception):  # of a tensor that has no storage yet
+        return _of_tensor(value) or _of_module(value) or _of_container(value, name)
+    return ""
+
+
+def _of_tensor(value: Any) -> str:
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(value, (torch.device, torch.dtype)):
+        return str(value)
+    if torch is not None and isinstance(value, torch.Tensor):
+        known = type(value).__name__
+        prefix = "" if known in ("Tensor", "Parameter") else f"{known} "
+        with getattr(torch._C, "DisableTorchFunctionSubclass", contextlib.nullcontext)():
+            return f"{prefix}{str(value.dtype)[6:]} {list(value.shape)} on {value.device}"
+    if numpy is not None and type(value) is numpy.ndarray:
+        return f"ndarray {value.dtype} {list(value.shape)}"
+    return ""
+
+
+def _of_module(value: Any) -> str:
+    own = _stored(value)
+    if not all(isinstance(own.get(kind), dict) for kind in ("_parameters", "_modules")):
+        return ""
+    kind = type(value)
+    of_torch = kind.__module__.startswith("torch.nn.")
+    name = f"{kind.__name__}({value.extra_repr()})" if of_torch and not own["_modules"] else kind.__name__
+    first = _first_parameter(own)
+    return name if first is None else f"{name}, {str(first.dtype)[6:]} on {first.device}"
+
+
+def _first_parameter(own: dict[str, Any], depth: int = 0) -> Any:
+    for one in own["_parameters"].values():
+        if one is not None:
+            return one
+    for inner in own["_modules"].values() if depth < 20 else ():
+        parts = _stored(inner)
+        if isinstance(parts.get("_parameters"), dict) and isinstance(parts.get("_modules"), dict):
+            found = _first_parameter(parts, depth + 1)
+            if found is not None:
+                return found
+    return None
+
+
+def _of_container(value: Any, name: str) -> str:
+    kind = type(value)
+    if kind in (list, tuple, set, frozenset):
+        if not value:
+            return f"an empty {kind.__name__}"
+        inner = [_short(one, name) for one in itertools.islice(value, _MOST_ITEMS)] if kind in (list, tuple) else []
+        more = ", ..." if len(value) > len(inner) > 0 else ""
+        return f"{kind.__name__} of {len(value)}{': ' if inner else ''}{', '.join(inner)}{more}"
+    data = value if isinstance(value, dict) else _stored(value).get("data")
+    if not isinstance(data, dict):
+        return ""
+    size = dict.__len__(data)
+    if not size:
+        return f"an empty {kind.__name__}"
+    keys = list(itertools.islice(dict.__iter__(data), _MOST_KEYS))
+    if not all(type(key) is str and _KEY.match(key) for key in keys):
+        return f"{kind.__name__} of {size}"
+    more = f" and {size - len(keys)} more" if size > len(keys) else ""
+    return f"{kind.__name__} with {', '.join(keys)}{more}"
+
+
+def _short(value: Any, name: str) -> str:
+    """Return the description of an item, without its own items."""
+    kind = type(value)
+    nested = kind in (list, tuple, dict)
+    return f"{kind.__name__} of {len(value)}" if nested else describe(value, name) or kind.__name__

@@ -1,0 +1,205 @@
+"""What the names on a failed line stood for: never a text's content, and without the script's code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpu.hangs.hang_evidence import INJECTED, RECORDED
+from mgpu.launch import rank_facts
+from mgpu.report import failed_values
+from mgpu.snapshot import EndedRank, LineValues
+from tests.conftest import Run as Command
+from tests.conftest import environment
+from tests.scripts import write_config
+
+# Each function fails in its last line. What runs code of the script is seen in CALLED.
+FAILS = '''\
+import argparse, collections, sys
+import torch
+from torch import nn
+
+CALLED = []
+
+class Says(dict):
+    """A class whose every method would be seen."""
+    def __getattr__(self, name): print("called", name); raise AttributeError(name)
+    def __repr__(self): CALLED.append("repr"); return "SECRET"
+    def __len__(self): CALLED.append("len"); return 3
+    def __iter__(self): CALLED.append("iter"); return iter(())
+    def __getitem__(self, key): CALLED.append("item"); return 1
+    @property
+    def size(self): CALLED.append("size"); return 1
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.body = nn.Linear(8, 4), nn.Sequential(nn.Linear(4, 4).half())
+    def forward(self, x):
+        return self.fc(
+            x)
+
+def layer():
+    model, batch = Net(), {"pixels": torch.zeros(2, 9), "labels": None}
+    model(batch["pixels"])
+
+def key():
+    batch = {"pixels": torch.zeros(2), "input_ids": 1}
+    return batch["labels"].to("cpu")
+
+def none():
+    optimizer, args = None, argparse.Namespace(api_key=271828, lr=0.5, data="/home/me/SECRET", steps=10)
+    optimizer.step(args.lr)
+
+def numbers():
+    args = argparse.Namespace(api_key=271828, lr=0.5, data="/home/me/SECRET", steps=10)
+    return [1][args.steps + args.api_key + len(args.data)]
+
+def containers():
+    a, b, c = [torch.ones(2), "SECRET", 3, 4], {"SECRET words": 1}, collections.UserDict(ids=torch.ones(1).int())
+    return a[0] + torch.zeros(3) + len(b) + c["ids"]
+
+def quiet():
+    said, other = Says(a=1), torch.zeros(3).size
+    return said.size + said["a"] + other + None
+
+def modules():
+    net = Net()
+    return torch.cat([net.body, net.fc.weight], "SECRET")
+
+def wrapped():
+    x = torch.zeros(4, 5)
+    return nn.functional.linear(x, torch.zeros(3, 3))
+
+import json
+import _mgpu_values
+found = {}
+for name in sys.argv[1:]:
+    try:
+        globals()[name]()
+    except Exception as error:
+        CALLED.clear()
+        found[name] = _mgpu_values.on_failed_lines(error.__traceback__.tb_next)
+        assert not CALLED, CALLED
+print(json.dumps(found))
+'''
+LAYER = "Linear(in_features=8, out_features=4, bias=True), float32 on cpu"
+EXPECTED: dict[str, list[dict[str, str]]] = {
+    "layer": [{"self.fc": LAYER, "x": "float32 [2, 9] on cpu"},
+              {"model": "Net, float32 on cpu", "batch['pixels']": "float32 [2, 9] on cpu"}],
+    "key": [{"batch": "dict with pixels, input_ids"}],
+    "none": [{"optimizer": "None"}],
+    "numbers": [{"args.steps": "10", "args.api_key": "int", "args.data": "str, length 15"}],
+    "containers": [{"a[0]": "float32 [2] on cpu"}],
+    "quiet": [{"said": "Says with a", "said['a']": "1"}],
+    "modules": [{"net.body": "Sequential, float16 on cpu", "net.fc.weight": "float32 [4, 8] on cpu"}],
+    "wrapped": [{"x": "float32 [4, 5] on cpu"}],
+}  # fmt: skip
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="before 3.11, a traceback does not know its expression")
+def test_the_values_of_failed_lines(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "fails.py").write_text(FAILS)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "fails.py", *EXPECTED],
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path, {"PYTHONPATH": str(INJECTED)}),
+        timeout=60,
+        check=True,
+    )
+    assert "SECRET" not in done.stdout and "271828" not in done.stdout
+    assert {name: [names for *_, names in lines] for name, lines in json.loads(done.stdout).items()} == EXPECTED
+
+
+def values_in(content: str, folder: Path) -> tuple[LineValues, ...]:
+    (folder / RECORDED).mkdir(exist_ok=True)
+    (folder / RECORDED / "1.7.values").write_text(content)
+    return rank_facts.values_of(folder, 1, 7)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{}", "[1]", '[["a.py", 1]]', '[["a.py", "1", "f", {}]]', '[["a.py", 1, "f", []]]', "[" * 5000, '"\\ud800"'],
+)
+def test_a_file_that_is_damaged_has_no_values(content: str, tmp_path: Path) -> None:
+    assert values_in(content, tmp_path) == ()
+    assert rank_facts.values_of(tmp_path / "none", 1, 7) == rank_facts.values_of(None, 1, 7) == ()
+
+
+def test_what_a_script_may_have_written_is_masked_and_bounded(tmp_path: Path) -> None:
+    names = {f"x{number}": "y" * 500 for number in range(20)} | {"a": "b"}
+    line = ["/home/me/t.py", 3, "main\x1b[31m", {"x\x1b[2J": "hf_" + "Ab1" * 12, **names}]
+    (found, *others) = values_in(json.dumps([line] * 5), tmp_path)
+    assert len(others) < 4 and len(found.values) < 20 and max(map(len, found.values.values())) <= 200
+    assert "\x1b" not in repr(found) and "hf_Ab1Ab1" not in str(found.values)
+
+
+def ended(rank: int, *lines: LineValues) -> EndedRank:
+    return EndedRank(rank, 1, values=lines)
+
+
+def line(number: int, **values: str) -> LineValues:
+    return LineValues("/home/me/train.py", number, "forward", values)
+
+
+def test_what_differs_on_other_ranks() -> None:
+    ranks = (
+        ended(0, line(7, x="float32 [2, 9] on cuda:0", y="None"), line(9, z="1")),
+        ended(1, line(7, x="float32 [2, 9] on cuda:1", y="None"), line(9, z="2")),
+        ended(2, line(7, x="float32 [3, 9] on cuda:2", y="None")),
+        ended(3, line(8, x="float32 [3, 9] on cuda:3")),
+        ended(4, line(7, x="float32 [2, 9] on cpu", w="1")),
+        ended(5),
+    )
+    found = failed_values.entries(0, ranks)
+    assert [one["rank"] for one in found[0]["other_ranks"]] == [2, 4]
+    assert failed_values.texts(found, 2) == [
+        "train.py:7: x is float32 [2, 9] on cuda:0; y is None",
+        "on rank 2: x is float32 [3, 9] on cuda:2",
+        "on rank 4: x is float32 [2, 9] on cpu",
+        "train.py:9: z is 1",
+    ]
+    assert failed_values.entries(5, ranks) == [] and failed_values.texts(found, 0) == []
+
+
+TRAIN = """\
+import torch
+import torch.distributed as dist
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(16, 4)
+    def forward(self, x):
+        return self.fc(x)
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(Net())
+dist.barrier()
+batch = {"pixels": torch.zeros(2 + dist.get_rank(), 12)}
+out = model(batch["pixels"])
+"""
+
+
+def test_a_launch_shows_them(mgpu: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    write_config(tmp_path)
+    done = mgpu("launch", "--yes", "--unverified", "allow", "--log-dir", "log", "train.py", timeout=150)
+    assert done.returncode == 1, done.stderr
+    result: dict[str, Any] = json.loads((tmp_path / "log" / "result.json").read_text())
+    first = result["first_failure"]
+    innermost, caller = first["values"]
+    rows = 2 + first["rank"]
+    assert innermost["names"]["x"] == caller["names"]["batch['pixels']"] == f"float32 [{rows}, 12] on cpu"
+    assert innermost["line"] == 8 and "in_features=16" in innermost["names"]["self.fc"]
+    assert "Values         train.py:8: self.fc is Linear(in_features=16" in done.stderr
+    others = [one["rank"] for one in innermost["other_ranks"]]
+    assert others in ([], [1 - first["rank"]])  # the other rank may have been stopped before it failed
+    plain = mgpu("launch", "--yes", "--unverified", "allow", "--no-recorder", "--log-dir", "b", "train.py", timeout=150)
+    assert json.loads((tmp_path / "b" / "result.json").read_text())["first_failure"]["values"] == []
+    assert plain.returncode == 1 and "Values  " not in plain.stderr
