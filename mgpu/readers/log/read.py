@@ -104,8 +104,8 @@ def read_logs(
     )
     certain = survival.without_uncertain(log, found.latest, wanted)
     raised = handled_exceptions.mark_caught(certain, log.fallen, log.ranks)
-    log = settle(replace(log, raised=raised, cut=tuple(found.cut)), found.latest, courses, wanted, failed=failed)
-    log = with_last_failures(log, found)
+    log = replace(log, raised=raised, cut=tuple(found.cut))
+    log = with_last_failures(settle(log, found.latest, courses, wanted, failed=failed), found)
     return read_end(log, one.tail(), one.lines, wanted) if alone else log
 
 
