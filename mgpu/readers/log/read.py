@@ -81,9 +81,8 @@ def read_logs(
     for a file that cannot be read, or is not text.
     """
     wanted = known_signatures() if signatures is None else Signatures(signatures)
-    found, size, lines, courses = Gathered(), 0, 0, list[Course]()
+    found, size, lines, courses, start = Gathered(), 0, 0, list[Course](), None
     alone = one_stream or len(paths) == 1  # else one file per rank
-    start: LastRun | None = None
     for path in paths:
         courses += [] if one_stream and courses else [Course()]
         with open_log(path) as (stream, year):
