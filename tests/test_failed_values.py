@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mgpu.hangs.hang_evidence import INJECTED, RECORDED
-from mgpu.launch import rank_facts
+from mgpu.hangs.hang_evidence import INJECTED
+from mgpu.readers import recorded_values
 from mgpu.report import failed_values
 from mgpu.snapshot import EndedRank, LineValues
 from tests.conftest import Run as Command
@@ -119,9 +119,8 @@ def test_the_values_of_failed_lines(tmp_path: Path) -> None:
 
 
 def values_in(content: str, folder: Path) -> tuple[LineValues, ...]:
-    (folder / RECORDED).mkdir(exist_ok=True)
-    (folder / RECORDED / "1.7.values").write_text(content)
-    return rank_facts.values_of(folder, 1, 7)
+    (folder / "1.7.values").write_text(content)
+    return recorded_values.read(folder, 1, 7)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +129,7 @@ def values_in(content: str, folder: Path) -> tuple[LineValues, ...]:
 )
 def test_a_file_that_is_damaged_has_no_values(content: str, tmp_path: Path) -> None:
     assert values_in(content, tmp_path) == ()
-    assert rank_facts.values_of(tmp_path / "none", 1, 7) == rank_facts.values_of(None, 1, 7) == ()
+    assert recorded_values.read(tmp_path / "none", 1, 7) == ()
 
 
 def test_what_a_script_may_have_written_is_masked_and_bounded(tmp_path: Path) -> None:

@@ -37,12 +37,20 @@ def script_failed(rehearsal: Rehearsal) -> Answer:
     raised = f"{rank.raised}. " if cause and rank and rank.raised and rank.raised not in cause.title else ""
     return Problem(
         f"the script fails{where}: {message}",
-        f"{raised}{cause.why}".strip() if cause else "",
+        f"{raised}{cause.why if cause else ''}{_values(rank)}".strip(),
         Fix(cause.fix if cause else "", log),
         {"rank": rank.rank if rank else None, "cause": cause.id if cause else None, "exit_code": rehearsal.exit_code},
         (f"rank {rank.rank}",) if rank else (),
         place(rank.raised_line) if rank else None,
     )
+
+
+def _values(rank: RehearsedRank | None) -> str:
+    """Say what the names on the failed line stood for."""
+    if rank is None or not rank.values:
+        return ""
+    line = rank.values[0]
+    return f" In {line.place}, {'; '.join(f'{name} is {text}' for name, text in line.values.items())}."
 
 
 def _first_failed(rehearsal: Rehearsal) -> RehearsedRank | None:

@@ -74,7 +74,7 @@ class RankRecords:
             peak_allocated_bytes=peaks.allocated,
             peak_reserved_bytes=peaks.reserved,
             raised_at=rank_facts.raised_at(self._local, rank, process.pid),
-            values=rank_facts.values_of(self._local, rank, process.pid),
+            values=rank_facts.values(self._local, rank, process.pid),
         )
 
 

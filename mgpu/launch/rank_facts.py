@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from mgpu import file_reading
 from mgpu.hangs.hang_evidence import RECORDED, raised_in
 from mgpu.process import processes
+from mgpu.readers import recorded_values
 from mgpu.readers.stack_dump import frame_at
 from mgpu.recorder.inject._mgpu_recorder import MEMORY, MEMORY_AT
 from mgpu.secrets_masking import masked
@@ -22,7 +23,6 @@ _MOST_BYTES = 1 << 16
 _MOST_FILES = 4096
 _NAN = re.compile(r"(\d{1,7})\.\d+\.nan")
 _MOST_STEP = 1 << 53
-_MOST_LINES, _MOST_NAMES, _MOST_OF_VALUE = 4, 12, 200
 
 
 class Peaks(NamedTuple):
@@ -74,28 +74,9 @@ def raised_at(folder: Path | None, rank: int, pid: int | None) -> StackFrame | N
     return raised_in(folder / RECORDED / f"{rank}.{pid}.raised")[1] if folder else None
 
 
-def values_of(folder: Path | None, rank: int, pid: int | None) -> tuple[LineValues, ...]:
-    """Return what the names on the user's lines of that exception stood for, the innermost line first."""
-    if folder is None:
-        return ()
-    try:
-        found = json_of(file_reading.read_whole(folder / RECORDED / f"{rank}.{pid}.values", most=_MOST_BYTES))
-    except (OSError, ValueError):
-        return ()
-    lines = found if isinstance(found, list) else []
-    return tuple(line for one in lines[:_MOST_LINES] if (line := _line_values(one)) is not None)
-
-
-def _line_values(one: Any) -> LineValues | None:
-    if not (isinstance(one, list) and len(one) == 4 and isinstance(one[1], int) and isinstance(one[3], dict)):
-        return None
-    values = {_described(name): _described(text) for name, text in list(one[3].items())[:_MOST_NAMES]}
-    frame = frame_at(str(one[0]), one[1], str(one[2]))
-    return LineValues(frame.file, frame.line, frame.function, values)
-
-
-def _described(value: Any) -> str:
-    return masked(clean(str(value)))[:_MOST_OF_VALUE]
+def values(folder: Path | None, rank: int, pid: int | None) -> tuple[LineValues, ...]:
+    """Return what the names on that line, and on the user's lines that called it, stood for."""
+    return recorded_values.read(folder / RECORDED, rank, pid) if folder else ()
 
 
 def not_finite(folder: Path) -> tuple[NotFinite, ...] | None:

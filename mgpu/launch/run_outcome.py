@@ -182,7 +182,7 @@ class Aftermath:
                     peak_allocated_bytes=peaks.allocated,
                     peak_reserved_bytes=peaks.reserved,
                     raised_at=rank_facts.raised_at(self._folder, rank, process.pid if process else None),
-                    values=rank_facts.values_of(self._folder, rank, process.pid if process else None),
+                    values=rank_facts.values(self._folder, rank, process.pid if process else None),
                 )
             )
         return found

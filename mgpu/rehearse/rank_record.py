@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mgpu import file_reading
+from mgpu.readers import recorded_values
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import (
     BadSnapshot,
@@ -90,7 +91,8 @@ def read(path: Path) -> RehearsedRank | None:
                 known.rank = replace(known.rank, inside_call=record["k"] == "collective")
         except (ValueError, KeyError, TypeError, AttributeError, BadSnapshot):
             continue
-    return _whole(known)
+    rank = _whole(known)
+    return replace(rank, values=recorded_values.read(path.parent, rank.rank, rank.pid)) if rank.raised else rank
 
 
 def _whole(known: _Known) -> RehearsedRank:

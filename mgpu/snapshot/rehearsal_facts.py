@@ -8,6 +8,7 @@ from typing import Literal
 
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Pid, Text
+from mgpu.snapshot.run_facts import LineValues
 
 # stopped: all ranks made the steps, and were stopped. finished: the script ended before. failed: a rank failed.
 # stalled: no rank made progress any more. timed_out: the limit was reached.
@@ -213,6 +214,7 @@ class RehearsedRank:
     random_states: Mapping[Label, Label] = field(default_factory=dict)  # by library, at the first batch
     raised: Text | None = None  # the exception that ended its script
     raised_line: Text | None = None
+    values: tuple[LineValues, ...] = ()  # on that line, and on the lines that called it
     raised_after_stop: bool = False  # another rank had left the rehearsal before
     reached: bool = False  # it made all steps
     inside_call: bool = False  # its last record is a collective: it did not return from it, or ended right after it

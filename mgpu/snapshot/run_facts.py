@@ -246,6 +246,11 @@ class LineValues:
     function: Label
     values: Mapping[Text, Text]  # "batch['labels']" -> "int64 [8, 512] on cuda:0"
 
+    @property
+    def place(self) -> str:
+        """As a finding shows it: "train.py:31"."""
+        return f"{self.file.rpartition('/')[2]}:{self.line}"
+
 
 @dataclass(frozen=True)
 class EndedRank:
