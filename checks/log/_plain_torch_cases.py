@@ -39,6 +39,15 @@ INTEGERS = (
          "RuntimeError: only Tensors of floating point dtype can require gradients",
          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.requires_grad_.html"),
 )
+INTEGER_LABELS = Case(
+    every(within(r"."), never(_OF_PACKAGES)),
+    "a loss got integer labels (Long), and compares floating point numbers",
+    "Losses such as MSELoss, L1Loss and BCEWithLogitsLoss need labels of the output's type, and fail without it, some "
+    "only in backward(). Labels that are made of Python integers or class numbers are Long.",
+    (Fix("Convert the labels.", ("y = y.float()",)),
+     Fix("If they are class numbers, use the loss for these.", ("nn.CrossEntropyLoss()",))),
+    _BACKWARD.partition("RuntimeError")[0] + "RuntimeError: Found dtype Long but expected Float",
+    "https://docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html")
 ATTENTION = (
     Case(ends_within(r"torch/nn/functional\.py in multi_head_attention_forward$", 1),
          "the keys or values of an attention layer have another batch size than its queries",
