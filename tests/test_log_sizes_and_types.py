@@ -24,7 +24,7 @@ CASES = [
     # Which of several indices: numpy counts all dimensions, torch not those that an int or a slice took away.
     ("v = table[:, j]", (), BEYOND.format(3, "dimension", 1, 3), "j is, or holds, 3, and table has 3 elements in that",
      "numbers from 1 on are one too high"),
-    ("p = logp[torch.arange(n), y]", (), BEYOND.format(12, "dimension", 1, 10), "y is, or holds, 12", "print(logp.shape)"),
+    ("p = logp[torch.arange(n), y]", (), BEYOND.format(12, "dimension", 1, 10), "y is, or holds, 12", "print(logp"),
     ("p = q[b, acts]", (), BEYOND.format(12, "dimension", 0, 10), "b or acts is, or holds, 12", "print(q.shape)"),
     ("p = q[np.arange(n), y]", (), BEYOND.format(12, "axis", 1, 10), "y is, or holds, 12", "print(q.shape)"),
     ("p = f(q)[y] + r[z]", (), BEYOND.format(12, "dimension", 0, 10), "the dimension has 10 elements (fit.py:7",
