@@ -79,3 +79,37 @@ def test_a_file_of_ranks_is_looked_for_on_every_node(tmp_path: Path) -> None:
     )
     _, _, why = explained(tmp_path, text)
     assert "srun --ntasks-per-node=1 ls" in why, why
+
+
+EMBEDDING = ("torch/nn/functional.py", "embedding", "return torch.embedding(weight, input)")
+SELF = "IndexError: index out of range in self"
+EINOPS = 'einops.EinopsError:  Error while processing rearrange-reduction pattern "b c (h p) w -> b h w".\n'
+SHAPE = " Input tensor shape: torch.Size([3, 225, 225]). Additional info: {'p': 16}.\n"
+START = ("torch/utils/data/dataloader.py", "__init__", "w.start()")
+SEND = ("torch/utils/data/dataloader.py", "_try_get_data", "data = self._data_queue.get(timeout=timeout)")
+
+
+@pytest.mark.parametrize(
+    ("code", "below", "error", "title", "words"),
+    [
+        ("u = self.items(ids)", (EMBEDDING,), SELF, "an id has no row in the embedding", "num_embeddings"),
+        ("h = x.index_select(0, src)", (), SELF, "an index has no row in the table", "count from 1"),
+        ("h = self.tok_emb(idx)", (EMBEDDING,), SELF, "a token id or position has no row", "tokenizer"),
+        ("y = model(x)", (("transformers/models/bert/modeling_bert.py", "forward", "x"), EMBEDDING), SELF,
+         "a token id or position has no row", "resize_token_embeddings"),
+        ("x = rearrange(x, p)", (), f"{EINOPS}{SHAPE} Wrong shape: expected 4 dims. Received 3-dim tensor.",
+         "[3, 225, 225]: it names 4 dimensions, and the tensor has 3", "x.unsqueeze(0)"),
+        ("x = rearrange(x, p)", (), f"{EINOPS}{SHAPE} Shape mismatch, can't divide axis of length 225 in chunks of 16",
+         "an axis of 225 cannot be divided into parts of 16", "multiple of 16"),
+        ("x = rearrange(x, p)", (), f"{EINOPS} Something else", "does not fit the shape of a tensor", "batch"),
+        ("for x in loader:", (START,), "BrokenPipeError: [Errno 32] Broken pipe", "BrokenPipeError",
+         "ended while it was being started"),
+        ("for x in loader:", (SEND,), "ConnectionResetError: [Errno 104] Connection reset by peer",
+         "ConnectionResetError", "died while it sent a batch"),
+    ],
+)  # fmt: skip
+def test_what_ids_patterns_and_workers_mean(
+    code: str, below: tuple[tuple[str, str, str], ...], error: str, title: str, words: str, tmp_path: Path
+) -> None:
+    _, found, why = explained(tmp_path, frames((SCRIPT, "forward", code), *below) + f"{error}\n")
+    assert title in found and words in f"{found} {why}", (found, why)
