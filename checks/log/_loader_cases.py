@@ -13,7 +13,7 @@ _FAULTS = "https://docs.python.org/3/library/faulthandler.html"
 _HANDLER = "https://github.com/pytorch/pytorch/blob/main/torch/utils/data/_utils/signal_handling.py"
 
 NOT_STARTED = (
-    "Its DataLoader worker ended while it was being started. Its own error is elsewhere, or on the terminal: "
+    "Its DataLoader worker ended while it was being started. Its own error is in another traceback or the terminal: "
     "on Windows and macOS it imports the script again, and fails without if __name__ == '__main__':."
 )
 # fmt: off

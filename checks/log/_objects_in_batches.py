@@ -63,8 +63,10 @@ NOT_SENT = Case(
 # fmt: on
 
 
-def not_collated(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning:
+def not_collated(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain what the dataset returns that cannot be put into a batch, by its type."""
+    if raised is None:
+        return None
     kind = groups["type"]
     why, fix = next((why, fix) for mark, why, fix in _BY_TYPE if mark in kind)
     return Meaning(

@@ -130,11 +130,10 @@ def layer_dimensions(groups: Mapping[str, str], raised: UncaughtException | None
 
 def compared(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain labels and predictions of different shapes, by where they differ."""
-    labels, output = _sizes(groups["a"]), _sizes(groups["b"])
-    found = _relation(labels, output)
-    if found is None:
+    found = _relation(_sizes(groups["a"]), _sizes(groups["b"])) if raised else None
+    if raised is None or found is None:
         return None
-    at = _at(raised) if raised else ""
+    at = _at(raised)
     why, fix = found
     return Meaning(
         f"labels have the shape {groups['a']}, but predictions {groups['b']}{at}",
@@ -145,7 +144,6 @@ def compared(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
 
 def _relation(labels: list[int], output: list[int]) -> tuple[str, Fix] | None:
     """Return the reason and the fix; None if the shapes show none."""
-    same = min(len(labels), len(output))
     if math.prod(labels) == math.prod(output):
         return "A dimension of size 1 is there on one side only, or the dimensions are in another order.", Fix(
             "Give both the same shape.", ("loss_fn(out.squeeze(-1), y.float())", "y = y.unsqueeze(1)")
@@ -155,29 +153,41 @@ def _relation(labels: list[int], output: list[int]) -> tuple[str, Fix] | None:
             "Use the loss for class numbers, or one value per class.",
             ("F.cross_entropy(out, y)", "F.one_hot(y, num_classes).float()"),
         )
-    differ = [place for place in range(same) if labels[place] != output[place]]
-    if len(labels) != len(output):
-        return None
+    return _differing(labels, output) if len(labels) == len(output) else None
+
+
+def _differing(labels: list[int], output: list[int]) -> tuple[str, Fix] | None:
+    differ = [place for place in range(len(labels)) if labels[place] != output[place]]
     if differ == [0]:
         return (
             f"They are of different numbers of samples, {labels[0]} and {output[0]}: labels of a fixed batch size with "
             "a smaller last batch, or one of the two was filtered, repeated or flattened.",
-            Fix("Make the labels from the output, or take both from one batch.",
-                ("y = torch.ones_like(out)", "DataLoader(..., drop_last=True)")),
-        )  # fmt: skip
+            Fix(
+                "Make the labels from the output, or take both from one batch.",
+                ("y = torch.ones_like(out)", "DataLoader(..., drop_last=True)"),
+            ),
+        )
     if min(differ) >= _FIRST_OF_IMAGE:
         return (
             "The model's output has another height, width or length than the labels: convolutions without padding, "
             "strides, or images that were resized on one side only.",
-            Fix("Bring both to one size.",
-                ("out = F.interpolate(out, size=y.shape[-2:])", "nn.Conv2d(c, c, 3, padding=1)")),
-        )  # fmt: skip
+            Fix(
+                "Bring both to one size.",
+                ("out = F.interpolate(out, size=y.shape[-2:])", "nn.Conv2d(c, c, 3, padding=1)"),
+            ),
+        )
     return (
-        "The model has another number of outputs per sample than there are labels: its last layer is for another "
-        "number of classes, or the labels are class numbers.",
-        Fix("Make the last layer for the labels, or the labels for the classes.",
-            ("nn.Linear(features, y.shape[1])", "F.one_hot(y, num_classes).float()")),
-    ) if differ == [1] else None  # fmt: skip
+        (
+            "The model has another number of outputs per sample than there are labels: its last layer is for another "
+            "number of classes, or the labels are class numbers.",
+            Fix(
+                "Make the last layer for the labels, or the labels for the classes.",
+                ("nn.Linear(features, y.shape[1])", "F.one_hot(y, num_classes).float()"),
+            ),
+        )
+        if differ == [1]
+        else None
+    )
 
 
 def rows_of_loss(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:

@@ -26,7 +26,7 @@ class _Item(NamedTuple):
 
 def _only_item(code: str) -> _Item | None:
     """Return the only item that a line reads or writes, if it has several indices, all of known places."""
-    tree = parsed(code)
+    tree = parsed(code) if code else None
     items = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)] if tree else []
     if len(items) != 1 or not isinstance(items[0].slice, ast.Tuple):
         return None

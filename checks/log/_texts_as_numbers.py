@@ -68,13 +68,19 @@ def _sorted(raised: UncaughtException, at: str, line: str) -> Meaning:
 def _column(at: str, line: str) -> Meaning:
     return Meaning(
         f"a column or an array has texts, and the code computes with it as with numbers{at}",
-        "One cell that is no number (a header line within the file, a unit, a thousands separator, \"-\" for a missing "
+        'One cell that is no number (a header line within the file, a unit, a thousands separator, "-" for a missing '
         f"value) makes a whole column texts (object).{line}",
         (
-            Fix("Look at the types, and at the cells that are not numbers.",
-                ("print(df.dtypes)", "print(df[pd.to_numeric(df['x'], errors='coerce').isna()])")),
-            Fix("Convert the column, or say how the file writes numbers.",
-                ("df['x'] = pd.to_numeric(df['x'], errors='coerce')",
-                 "pd.read_csv(path, thousands=',', na_values=['-'])")),
+            Fix(
+                "Look at the types, and at the cells that are not numbers.",
+                ("print(df.dtypes)", "print(df[pd.to_numeric(df['x'], errors='coerce').isna()])"),
+            ),
+            Fix(
+                "Convert the column, or say how the file writes numbers.",
+                (
+                    "df['x'] = pd.to_numeric(df['x'], errors='coerce')",
+                    "pd.read_csv(path, thousands=',', na_values=['-'])",
+                ),
+            ),
         ),
-    )  # fmt: skip
+    )

@@ -114,6 +114,8 @@ def type_of_labels(groups: Mapping[str, str], raised: UncaughtException | None) 
 
 def not_for_numpy(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain why a tensor cannot become an array: its device, its gradient or its type."""
+    if raised is None:
+        return None
     what, at = groups["what"], _at(raised)
     if device := re.search(r"convert (\S+) device", what):
         return Meaning(
