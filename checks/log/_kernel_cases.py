@@ -225,7 +225,7 @@ INDEXES = (
          (_IDS, Fix("Check that no id is negative, and that the sequence is not too long.",
                     ("assert input_ids.min() >= 0",))),
          "Traceback (most recent call last):\n"
-         '  File "/x/train.py", line 40, in main\n    loss = model(x)\n'
+         '  File "/x/train.py", line 40, in forward\n    x = self.tok_emb(ids)\n'
          '  File "/x/site-packages/torch/nn/modules/sparse.py", line 192, in forward\n    return F.embedding(\n'
          '  File "/x/site-packages/torch/nn/functional.py", line 2546, in embedding\n'
          "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\n"

@@ -31,8 +31,8 @@ _BY_TYPE = (
 LISTS_DIFFER = Case(
     every(in_own_line, own_line(r"(?i)tensor\("), never(within(r"^(?:transformers|trl|datasets)/"))),
     "a list whose rows have different lengths is made into a tensor ({the_place})",
-    "A tensor has rows of one length: {wanted} items in the first list, and {got} in another one. The line is "
-    "\"{the_line}\".",
+    "A tensor has rows of one length. The message has the length of the first list, and of the one that differs. The "
+    "line is \"{the_line}\".",
     (Fix("Find the rows that differ, where the list is made.", ("print({{len(row) for row in rows}})",)),
      Fix("If lengths may differ, pad the rows, or keep a list of tensors.",
          ("nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)",))),

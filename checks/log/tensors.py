@@ -222,7 +222,7 @@ ROWS = (
              ("tokenizer(text, truncation=True, max_length=512)",))),
         _TENSOR, summary="An index exceeds the size of a tensor or array.", explain=index_of_array),
     Row("log_lengths_differ_in_batch", "root", "script",
-        r"expected sequence of length (?P<wanted>\d+) at dim \d+ \(got (?P<got>\d+)\)|"
+        r"expected sequence of length \d+ at dim \d+ \(got \d+\)|"
         r"setting an array element with a sequence\. The requested array has an inhomogeneous shape",
         ("ValueError: expected sequence of length 55 at dim 1 (got 59)",
          "ValueError: setting an array element with a sequence. The requested array has an inhomogeneous shape after 1 "
