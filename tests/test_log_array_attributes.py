@@ -72,7 +72,7 @@ def test_near_messages_of_attributes_are_not_explained_so(
         ("y = first[a] + second[b + 2]", (("second", "[b + 2]"),),
          "index 3000 is out of bounds for dimension 0 with size 3000", "second has only 3,000", "one past the end"),
         ("y = grid[row, col] * other[row]", (("grid", "[row, col]"),),
-         "index 35 is out of bounds for axis 0 with size 28", "grid has only 28 elements, and row is 35", "print(grid"),
+         "index 35 is out of bounds for axis 0 with size 28", "row is, or holds, 35, and grid has 28", "print(grid"),
         # Two candidates, and nothing underlined.
         ("y = first[a] + second[b]", (), "index 9 is out of bounds for axis 0 with size 8", "too large: 9", ""),
     ],

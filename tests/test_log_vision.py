@@ -59,7 +59,7 @@ SPLAT = ("diff_gaussian_rasterization/__init__.py", "forward", "num_rendered = _
         ("x = torch.tensor(env.reset())", (), "ValueError: expected sequence of length 4 at dim 1 (got 0)",
          "env.reset() returns a pair", "obs, info"),
         ("x = torch.tensor(rows)", (), "ValueError: expected sequence of length 4 at dim 1 (got 0)",
-         "samples of one batch have different lengths", "pads"),
+         "a list whose rows have different lengths is made into a tensor", "pad_sequence"),
         ('assert False, "Unknown format"', (), "AssertionError: Unknown format",
          "own code stopped the run at fit.py:7 in main: Unknown format", "grep -n -B12 'assert False' fit.py"),
         ("img.resize(s, Image.ANTIALIAS)", (), "AttributeError: module 'PIL.Image' has no attribute 'ANTIALIAS'",

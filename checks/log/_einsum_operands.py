@@ -22,6 +22,9 @@ _SIZES = re.compile(
     r"subscript (?P<letter>\w) has size (?P<size>\d+) for operand (?P<operand>\d+) which does not broadcast with "
     r"previously seen size (?P<seen>\d+)"
 )
+_SHAPE = re.compile(r"Input tensor shape: (?:torch\.Size\()?[\[(](?P<shape>[\d, ]*)[\])]")
+_EINOPS_DIMS = re.compile(r"expected (?P<named>\d+) dims\. Received (?P<has>\d+)-dim")
+_EINOPS_DIVIDES = re.compile(r"can't divide axis of length (?P<length>\d+) in chunks of (?P<by>\d+)")
 _LONGEST = 60  # characters of an expression in a title
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
@@ -55,7 +58,35 @@ def explain_einsum(groups: Mapping[str, str], raised: UncaughtException | None) 
         return _other_dimensions(_operand(raised, int(found["operand"])), int(found["named"]), int(found["has"]))
     if found := _SIZES.search(text):
         return _other_size(_operand(raised, int(found["operand"])), found)
-    return None
+    return _of_einops(raised) if raised else None
+
+
+def _of_einops(raised: UncaughtException) -> Meaning | None:
+    """Explain what einops refuses: the lines after its message have the shape and the reason."""
+    text = f"{raised.message}\n{raised.more or ''}"
+    shape, dims, divided = (pattern.search(text) for pattern in (_SHAPE, _EINOPS_DIMS, _EINOPS_DIVIDES))
+    if shape is None or (dims is None and divided is None):
+        return None
+    at = f" ({raised.place})" if raised.place else ""
+    if dims:
+        what = f"it names {dims['named']} dimensions, and the tensor has {dims['has']}"
+        why = (
+            "A batch dimension is missing or there twice (one sample, unsqueeze(), squeeze()), or what comes before it "
+            "returns another form."
+        )
+        fix = Fix("Add or remove the dimension where the tensor is made.", ("x = x.unsqueeze(0)  # a batch of one",))
+    else:
+        length, by = (divided["length"], divided["by"]) if divided else ("", "")
+        what = f"an axis of {length} cannot be divided into parts of {by}"
+        why = (
+            f"{length} is not a multiple of {by}: another image size, length or number of heads than the code expects."
+        )
+        fix = Fix(f"Resize, pad or cut to a multiple of {by}, or use another size of the parts.")
+    return Meaning(
+        f"the pattern of einops does not fit a tensor of the shape [{shape['shape']}]: {what}{at}",
+        why,
+        (Fix("Print the shape just before that line.", ("print(x.shape)",)), fix),
+    )
 
 
 def _operand(raised: UncaughtException | None, number: int) -> _Operand:

@@ -18,8 +18,9 @@ _STARTED = (
 )
 _NOT_FOUND = "FileNotFoundError: [Errno 2] No such file or directory: "
 _WRITES = (
-    r"\bopen\([^()]*(?:\([^()]*\)[^()]*)*,\s*(?:mode ?= ?)?['\"][wax]|\.(?:write_text|write_bytes|touch|savefig)\(|"
-    r"\b(?:np|numpy)\.save\w*\(|\b(?:imwrite|imsave|to_csv|to_json|to_parquet|to_pickle|mkdir)\("
+    r"\bopen\([^()]*(?:\([^()]*\)[^()]*)*,\s*(?:mode ?= ?)?['\"][wax]|"
+    r"\.(?:write_text|write_bytes|touch|savefig|save)\(|\b(?:np|numpy)\.save\w*\(|"
+    r"\b(?:imwrite|imsave|save_image|save_file|FileHandler|to_csv|to_excel|to_json|to_parquet|to_pickle|mkdir)\("
 )
 
 # fmt: off

@@ -8,6 +8,7 @@ from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import either, every, line_of, reported, said, shown, within
 from ._embedding_cases import BARE_ASSERT, BEFORE_LOSS, LOSS, OF_EMBEDDING, PADDING_IDS, TEXTS_NOT_CUT
+from ._ids_without_rows import ID_WITHOUT_ROW
 from ._nan_steps import SAMPLED_AFTER_NAN
 
 _FLASH = r"^flash_attn(?:_interface|_2_cuda|_3)?\b"
@@ -214,6 +215,7 @@ INDEXES = (
          "IndexError: index out of range in self", "https://github.com/karpathy/nanoGPT/issues/470"),
     *PADDING_IDS,
     TEXTS_NOT_CUT,
+    *ID_WITHOUT_ROW,
     Case(OF_EMBEDDING,
          "a token id or position has no row in the embedding: too large or negative",
          "The tokenizer has more tokens than the model (tokens added without resize_token_embeddings, another model's "
@@ -223,7 +225,7 @@ INDEXES = (
          (_IDS, Fix("Check that no id is negative, and that the sequence is not too long.",
                     ("assert input_ids.min() >= 0",))),
          "Traceback (most recent call last):\n"
-         '  File "/x/train.py", line 40, in main\n    loss = model(x)\n'
+         '  File "/x/train.py", line 40, in forward\n    x = self.tok_emb(ids)\n'
          '  File "/x/site-packages/torch/nn/modules/sparse.py", line 192, in forward\n    return F.embedding(\n'
          '  File "/x/site-packages/torch/nn/functional.py", line 2546, in embedding\n'
          "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\n"

@@ -12,6 +12,10 @@ _SIGNALS = "https://man7.org/linux/man-pages/man7/signal.7.html"
 _FAULTS = "https://docs.python.org/3/library/faulthandler.html"
 _HANDLER = "https://github.com/pytorch/pytorch/blob/main/torch/utils/data/_utils/signal_handling.py"
 
+NOT_STARTED = (
+    "Its DataLoader worker ended while it was being started. Its own error is in another traceback or the terminal: "
+    "on Windows and macOS it imports the script again, and fails without if __name__ == '__main__':."
+)
 # fmt: off
 _CRASH_FIXES = (
     Fix("Find the sample: load in the main process, and let Python print where it is when it crashes.",

@@ -18,6 +18,7 @@ from mgpu.text import plural
 from ._followed_values import call_of, subscript
 from ._messages import short_name
 from ._own_objects import PLAIN, Meaning
+from ._several_indices import index_in_own_line, one_of_several
 
 _PATH_IS_NONE = re.compile(
     r"(?:expected str, bytes or os\.PathLike object|path should be string, bytes, os\.PathLike(?: or integer)?|"
@@ -113,7 +114,7 @@ def not_a_size(one: UncaughtException) -> Meaning | None:
     )
 
 
-_SUBSCRIPT = re.compile(rf"(?P<of>{PLAIN})\[(?P<index>[^\[\],]*(?:\[[^\[\]]*\][^\[\],]*)?)(?:,[^\[\]]*)?\]")
+_SUBSCRIPT = re.compile(rf"(?P<of>{PLAIN})\[(?P<index>[^\[\],]*(?:\[[^\[\]]*\][^\[\],]*)?)(?P<more>,[^\[\]]*)?\]")
 
 
 def _one_state(groups: Mapping[str, str], raised: UncaughtException | None) -> OfRow | None:
@@ -143,7 +144,10 @@ def index_of_array(groups: Mapping[str, str], raised: UncaughtException | None) 
     code = (raised.code if raised and own else raised.own_code if raised and of_numpy else "") or ""
     marked = subscript(raised) if raised and own else None
     code = f"{marked[0]}[{marked[1]}]" if marked else code
-    found = {(match["of"], match["index"].strip()) for match in _SUBSCRIPT.finditer(code) if _is_whole(match, index)}
+    if several := one_of_several(code, groups, raised):
+        return several
+    whole = [match for match in _SUBSCRIPT.finditer(code) if _is_whole(match, index, of_numpy)]
+    found = {(match["of"], match["index"].strip()) for match in whole}
     found = set() if re.search(r"[)\]]\[(?!None\b|:|\.)", code) else found  # an item of an item
     what = "array" if of_numpy else "tensor"
     title = f"an index is too large: {index}, but the {what} has {size}"
@@ -153,7 +157,7 @@ def index_of_array(groups: Mapping[str, str], raised: UncaughtException | None) 
         name, at = found.pop()
         title, why = _index_of(name, at, groups, raised)
     elif not of_numpy:
-        return _one_state(groups, raised)
+        return _one_state(groups, raised) or (index_in_own_line(groups, raised) if raised else None)
     return OfRow(
         title,
         f"{why} A fixed number in the code, the length of the whole dataset instead of a part, or samples that were "
@@ -172,9 +176,11 @@ def _elements(size: str) -> str:
     return f"{int(size):,} {plural(int(size), 'element')}"
 
 
-def _is_whole(found: re.Match[str], index: str) -> bool:
+def _is_whole(found: re.Match[str], index: str, of_numpy: bool) -> bool:
     """Whether a subscript can be the one that failed: no slice, and no other number."""
     at = found["index"].strip()
+    if found["more"] and not of_numpy:
+        return False  # torch's dimension does not say which of several indices it is
     return ":" not in at and (not at.lstrip("-").isdigit() or int(at) == int(index))
 
 

@@ -7,7 +7,19 @@ from functools import partial
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import either, every, line_of, own_line, raised_alone, said, shown, source_line, within
+from ._circumstances import (
+    either,
+    every,
+    line_of,
+    never,
+    own_line,
+    raised_alone,
+    said,
+    several_ranks,
+    shown,
+    source_line,
+    within,
+)
 from ._printed_paths import FIX, TWICE, WHY
 from ._relative_paths import without_slash
 
@@ -120,6 +132,15 @@ RELATIVE = Case(
     "    vocab = pickle.load(open(name, 'rb'))\n"
     "FileNotFoundError: [Errno 2] No such file or directory: 'vocab.pkl'",
     "https://docs.python.org/3/library/os.html#os.getcwd")
+OF_ONE_PROCESS = Case(
+    every(raised_alone, never(several_ranks), _in_path(r"'(?:/|~|[A-Za-z]:)[^']+'")),
+    "a file that the script reads does not exist: {path}",
+    "The path is of another machine or container, the data was not downloaded, unpacked or mounted there, its name "
+    "differs (capital letters, a suffix, one level more or less), or a list of files names some that were removed.",
+    (Fix("See which part of the path exists.", ("namei {path:path}",)),),
+    'Traceback (most recent call last):\n  File "/home/user/fit.py", line 12, in main\n    img = Image.open(path)\n'
+    "FileNotFoundError: [Errno 2] No such file or directory: '/data/img/1.jpg'",
+    "https://docs.python.org/3/library/exceptions.html#FileNotFoundError")
 PATHS = (
     Case(_in_path(rf"'[^']*{TWICE}"),
          "{path} does not exist: the path has a folder twice",
@@ -220,7 +241,7 @@ PATHS = (
     Case(_in_path(r"'(?!\.\./)(?:\./)?(?:data|datasets?|inputs?|corpus|images|annotations?|splits?)/[^']*\.\w{1,9}'"),
          "a file of the data is not below the current folder of the process: {path}",
          f"{_FROM_CURRENT} Or the data (or a link to it) is missing there.",
-         (Fix("See where the ranks run, and what is there.", ("pwd; ls -ld {path:path} $(dirname {path:path})",)),
+         (Fix("See where the run starts, and what is there.", ("pwd; ls -ld {path:path} $(dirname {path:path})",)),
           Fix("Start the run in the folder that has the data, link it there, or give the code the whole path.",
               ("cd PROJECT && mgpu launch train.py", "ln -s /path/of/the/data data", "sbatch --chdir PROJECT job.sh")),
           _CHANGED),

@@ -18,6 +18,7 @@ from ._layer_dtypes import layer_types
 from ._refusal import layer_of
 from ._refused_by_layers import alike
 from ._refused_by_torch import refused_by_torch
+from ._unsupported_types import operation_in_half
 
 _JOINED = re.compile(r"except in dimension (?P<dim>\d+)\. Expected size (?P<one>\d+) but got size (?P<other>\d+)")
 _PRODUCT = re.compile(r"@|\b(?:\w*matmul|\w*mm|linear|einsum|inner)\(")
@@ -164,6 +165,11 @@ def in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None)
     return Meaning(meant.title, meant.why, meant.fixes, complete=True) if meant else None
 
 
+def _in_half(raised: UncaughtException) -> Meaning | None:
+    return None if any(map(_IN_OPTIMIZER.search, raised.frames)) else operation_in_half(raised)
+
+
+_IN_OPTIMIZER = re.compile(r"^torch/optim/|^(?:deepspeed|apex)/\S*adam\S*\.py in")  # which a case explains
 _INDEXED = re.compile(r"Index put requires .* got (?P<kept>\w+) for the destination and (?P<given>\w+) for the source")
 
 
@@ -171,7 +177,7 @@ def types_differ(groups: Mapping[str, str], raised: UncaughtException | None) ->
     """Explain an assignment by an index and a layer's input; other messages as `in_plain_script` does."""
     found = _INDEXED.search(raised.message) if raised else None
     if found is None or raised is None:
-        return (layer_types(raised) if raised else None) or in_plain_script(groups, raised)
+        return (layer_types(raised) or _in_half(raised) if raised else None) or in_plain_script(groups, raised)
     at = f" ({raised.place})" if raised.place else ""
     return Meaning(
         f"values of the type {found['given']} are written by an index into a tensor of the type {found['kept']}{at}",

@@ -5,7 +5,18 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import either, ends_within, every, never, own_line, said, shown, source_line, within
+from ._circumstances import (
+    either,
+    ends_within,
+    every,
+    never,
+    own_line,
+    said,
+    several_ranks,
+    shown,
+    source_line,
+    within,
+)
 
 # fmt: off
 _OF_PACKAGES = within(r"^(?:transformers|accelerate|peft|trl|deepspeed|lightning|pytorch_lightning|bitsandbytes|unsloth"
@@ -39,6 +50,15 @@ INTEGERS = (
          "RuntimeError: only Tensors of floating point dtype can require gradients",
          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.requires_grad_.html"),
 )
+INTEGER_LABELS = Case(
+    every(within(r"."), never(_OF_PACKAGES)),
+    "a loss got integer labels (Long), and compares floating point numbers",
+    "Losses such as MSELoss, L1Loss and BCEWithLogitsLoss need labels of the output's type, and fail without it, some "
+    "only in backward(). Labels that are made of Python integers or class numbers are Long.",
+    (Fix("Convert the labels.", ("y = y.float()",)),
+     Fix("If they are class numbers, use the loss for these.", ("nn.CrossEntropyLoss()",))),
+    _BACKWARD.partition("RuntimeError")[0] + "RuntimeError: Found dtype Long but expected Float",
+    "https://docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html")
 ATTENTION = (
     Case(ends_within(r"torch/nn/functional\.py in multi_head_attention_forward$", 1),
          "the keys or values of an attention layer have another batch size than its queries",
@@ -98,6 +118,35 @@ TYPES = (
          _TYPES.format(message="mat1 and mat2 must have the same dtype, but got Double and Float"),
          "https://docs.pytorch.org/docs/stable/tensor_attributes.html"),
 )
+OTHER_PARAMETERS = Case(
+    every(within(r"torch/optim/optimizer\.py in load_state_dict"), never(_OF_PACKAGES), never(several_ranks)),
+    "the optimizer state in the checkpoint is for other parameters: the optimizer here has more or fewer, or other "
+    "groups",
+    "The model was changed since it was saved (layers, a head, frozen parts), the optimizer was made from other "
+    "parameters or in other groups, or this state is another optimizer's (of a second network).",
+    (Fix("Compare the two.",
+         ("print([len(g['params']) for g in checkpoint['optimizer']['param_groups']])",
+          "print([len(g['params']) for g in optimizer.param_groups])")),
+     Fix("Or load the weights only, and start with a new optimizer.",
+         ("model.load_state_dict(checkpoint['model'])  # not optimizer.load_state_dict(...)",))),
+    'Traceback (most recent call last):\n  File "/x/fit.py", line 9, in main\n    opt.load_state_dict(ck["opt"])\n'
+    '  File "/x/site-packages/torch/optim/optimizer.py", line 9, in load_state_dict\n    raise ValueError(\n'
+    "ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group",
+    "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.load_state_dict.html")
+NO_PROBABILITIES = Case(
+    said(r"probability tensor contains either"),
+    "torch.multinomial() got probabilities that are NaN, infinite or below 0 ({the_place})",
+    "What it draws from is computed from the model's output, and that output was NaN or infinite, or is not a "
+    "probability: fp16 that overflows (models that were trained in bf16 do in fp16), weights that are NaN after a "
+    "training that diverged, a temperature of 0, a row in which everything is masked, or scores without softmax().",
+    (Fix("Print the output and the probabilities of that step, and go back to the first that is not finite.",
+         ("print(logits.isfinite().all(), probs.min(), probs.sum(-1))",)),
+     Fix("Compute in bf16 or fp32, to compare.", ("model.to(torch.bfloat16)", "model.float()")),
+     Fix("If the weights are NaN, use an earlier checkpoint.",
+         ("print([n for n, p in model.named_parameters() if not p.isfinite().all()])",))),
+    'Traceback (most recent call last):\n  File "/x/talk.py", line 9, in draw\n    nxt = torch.multinomial(probs, 1)\n'
+    "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0",
+    "https://docs.pytorch.org/docs/stable/generated/torch.multinomial.html")
 CUBLAS_HANDLE = (
     Case(said(r"cublasCreate"),
          "cuBLAS could not create its handle on the GPU: probably the GPU's memory is full",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Case, Row, signatures
+from mgpu.command_line import shell
+from mgpu.signature import Case, Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 from ._circumstances import either, passed, said
 from ._plain_script_cases import in_plain_script
@@ -46,6 +50,43 @@ _FUNCTIONAL = Case(
           "from_pretrained(..., attn_implementation='eager')")),),
     "RuntimeError: derivative for aten::_scaled_dot_product_flash_attention_backward is not implemented\n", _AUTOGRAD)
 
+_OTHER_DEVICE = Case(
+    said(r"autocast device_type '(?!cuda|cpu|xpu)[a-z]+'"),
+    "torch.autocast does not support that device in this release of torch",
+    "The message names the device. Autocast exists for 'cuda' and 'cpu' in all releases, for 'mps' (a Mac) since "
+    "torch 2.5, and for others with their own packages.",
+    (Fix("Turn autocast off on that device, or use a newer torch.",
+         ("torch.autocast(device.type, enabled=device.type == 'cuda')", "pip install --upgrade torch")),),
+    "RuntimeError: User specified an unsupported autocast device_type 'mps'\n",
+    "https://docs.pytorch.org/docs/stable/amp.html")
+# fmt: on
+
+
+def _steps(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a number of steps that is above 0, and so of another type; None for 0."""
+    if float(groups["count"]) <= 0:
+        return None
+    return Meaning(
+        f"the learning rate schedule got {groups['what']} = {groups['count']}, and takes a whole number (int)",
+        "A division with / gives a float, and so does a config that has 1e4 or 100.0.",
+        (Fix("Round it up where it is computed.", ("total_steps = math.ceil(samples / batch_size) * epochs",)),),
+    )
+
+
+def _no_forward(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a class of the script's own without forward(); None for torch's containers."""
+    name = groups["name"]
+    if name in ("ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "Module"):
+        return None
+    return Meaning(
+        f"{name} was called, and its class has no forward()",
+        "Usually forward is misspelled, or indented wrongly: nested in __init__, or outside of the class. If the class "
+        "only holds other modules, call these.",
+        (Fix("Look at the class.", (shell("grep -rnE --include='*.py' -A30 {} .", rf"class {name}\b"),)),),
+    )
+
+
+# fmt: off
 ROWS = (
     Row("log_inference_tensor_trained", "root", "script",
         r"Inference tensors cannot be saved for backward|Inplace update to inference tensor outside InferenceMode|"
@@ -71,7 +112,7 @@ ROWS = (
         "or around a class whose forward() is nested in another method, fails at its first call.",
         Fix("Call the modules in it, or wrap the module that has a forward().",
             ("for layer in layers: x = layer(x)", "grep -n 'def forward' FILE")), _MODULE,
-        summary="A module without forward() was called."),
+        summary="A module without forward() was called.", explain=_no_forward),
     Row("log_gradients_sparse", "root", "script",
         r"(?:\w+) does not support sparse gradients|"
         r"Sparse gradients? (?:is|are) not supported|sparse gradients? not supported",
@@ -108,7 +149,7 @@ ROWS = (
         "torch.autocast got a device with a number or an unknown name instead of a type",
         "It needs the type: 'cuda', 'cpu' or 'xpu'. 'cuda:1' names one GPU.",
         Fix("Pass the type.", ("torch.autocast(device_type=device.type, dtype=torch.bfloat16)",)),
-        "https://docs.pytorch.org/docs/stable/amp.html"),
+        "https://docs.pytorch.org/docs/stable/amp.html", cases=(_OTHER_DEVICE,)),
     Row("log_checkpointing_with_grad", "root", "script",
         r"(?:torch\.utils\.checkpoint is incompatible|Checkpointing is not compatible) with \.grad\(\)",
         ("RuntimeError: Checkpointing is not compatible with .grad() or when an `inputs` parameter is passed to "
@@ -134,11 +175,11 @@ ROWS = (
         ("ValueError: Expected positive integer total_steps, but got 0",
          "ValueError: Expected positive integer steps_per_epoch, but got 0"),
         "the learning rate schedule got {what} = {count}",
-        "The steps were computed as samples // (batch size x accumulation x ranks). With more ranks the result becomes "
-        "0 when the dataset is small, or the number is a float.",
-        Fix("Compute it from the prepared loader, rounded up.",
+        "The number of steps is 0: the loader has no batch (no samples, or drop_last with less than one batch), the "
+        "number of epochs is 0, or samples // (batch size x accumulation x ranks) rounds down to 0.",
+        Fix("Compute it from the loader, rounded up.",
             ("total_steps = math.ceil(len(loader) / accumulation) * epochs", "print(len(dataset), len(loader))")),
-        _SCHEDULER, summary="The learning rate schedule got no steps."),
+        _SCHEDULER, summary="The learning rate schedule got no steps.", explain=_steps),
     Row("log_non_leaf_optimized", "root", "script",
         r"can't optimize a non-leaf Tensor|Cannot assign non-leaf Tensor to parameter",
         ("ValueError: can't optimize a non-leaf Tensor",
@@ -189,7 +230,8 @@ ROWS = (
         ("RuntimeError: derivative for aten::_scaled_dot_product_flash_attention_backward is not implemented",
          "RuntimeError: derivative for aten::searchsorted is not implemented"),
         "the loss depends on an operation without a derivative: {operator}",
-        "The operation (or the second derivative of one) cannot be differentiated.",
+        "The operation (or the second derivative of one, such as a name that ends with _backward) cannot be "
+        "differentiated.",
         Fix("Detach what should not be trained, or use another operation.", ("x.detach()",)), _AUTOGRAD,
         summary="The loss depends on an operation without a derivative.", cases=(_FUNCTIONAL,)),
     Row("log_random_tracker_missing", "root", "script",

@@ -16,6 +16,7 @@ from ._gpu_generations import other_generation
 from ._gpu_number_cases import GLOBAL_RANK, GPU_NUMBERS
 from ._kernel_cases import CRASHES, FAILED_IN_TRAINING, START_IN_FORK
 from ._old_drivers import driver_of_cuda
+from ._one_process_cases import NO_GPU, NUMBER_OF_ONE_PROCESS, WITHOUT_CUDA_ON_MAC
 from ._plain_torch_cases import CUBLAS_HANDLE
 from ._ray_cases import GPU_NOT_REQUESTED
 
@@ -87,14 +88,13 @@ ROWS = (
         r"fp16 mixed precision requires a (?:GPU|device in)|Tried to use `fp16` but it is not supported on cpu|"
         r"FlashAttention only supports CUDA|Expected a cuda device, but|requires? a GPU with CUDA",
         ("ValueError: FP16 Mixed precision training with AMP or APEX (`--fp16`) and FP16 half precision evaluation "
-         "(`--fp16_full_eval`) can only be used on CUDA or MLU devices.", "ValueError: fp16 mixed precision requires "
-                                                                          "a GPU",
+         "(`--fp16_full_eval`) can only be used on CUDA or MLU devices.",
+         "ValueError: fp16 mixed precision requires a GPU",
          "ValueError: fp16 mixed precision requires a GPU (not 'cpu').",
          "RuntimeError: FlashAttention only supports CUDA", "ValueError: Expected a cuda device, but got: cpu"),
         "a setting of the run needs a GPU, and this process uses the CPU: torch sees no GPU, or is set to use none",
-        "fp16, flash attention and CUDA calls do not exist on the CPU. torch sees no GPU if the driver, the "
-        "container or "
-        "CUDA_VISIBLE_DEVICES gives it none, or if its wheel was built without CUDA.",
+        "fp16, flash attention and CUDA calls do not exist on the CPU. torch sees no GPU if the driver, the container "
+        "or CUDA_VISIBLE_DEVICES gives it none, or if its wheel was built without CUDA.",
         (Fix("Find out which of these it is.",
              ("python -c 'import torch; print(torch.__version__, torch.cuda.is_available(), "
               "torch.cuda.device_count())'",
@@ -165,7 +165,7 @@ ROWS = (
         (Fix("Check which of these it is.",
              ("nvidia-smi -L", "echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only driver,visibility,container")),
          Fix("In a container or a job, request GPUs.", ("docker run --gpus all ...", "sbatch --gpus-per-node=8 ..."))),
-        "https://github.com/Oneflow-Inc/oneflow/issues/3106", cases=(GPU_NOT_REQUESTED,), because_of=_NO_START),
+        "https://github.com/Oneflow-Inc/oneflow/issues/3106", cases=(GPU_NOT_REQUESTED, *NO_GPU), because_of=_NO_START),
     Row("log_torch_without_cuda", "root", "cuda", r"Torch not compiled with CUDA enabled|"
         r"'?torch\._C'? has no attribute '?_cuda_|is_available\(\) is False\. If you are running on a CPU-only machine",
         ("AssertionError: Torch not compiled with CUDA enabled",
@@ -174,12 +174,13 @@ ROWS = (
          "you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu')"),
         "this torch build has no CUDA, or sees no GPU",
         "pip or conda selected the CPU wheel, or this machine has no usable NVIDIA GPU.",
-        (Fix("With an NVIDIA GPU here: install the build for your CUDA version.",
+        (Fix("With an NVIDIA GPU here: install a build with CUDA. An older Python or torch needs another command: "
+             "https://pytorch.org/get-started/previous-versions/",
              ("mgpu doctor --only torch_is_cpu_build",
               "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126")),
          Fix("Without one: choose the device at run time.",
              ("device = 'cuda' if torch.cuda.is_available() else 'cpu'",))),
-        "https://pytorch.org/get-started/locally/", cases=_device_cases.FROM_A_GPU),
+        "https://pytorch.org/get-started/locally/", cases=(WITHOUT_CUDA_ON_MAC, *_device_cases.FROM_A_GPU)),
     Row("log_gpu_number_invalid", "root", "cuda", r"invalid device ordinal|cudaErrorInvalidDevice\b|"
         r"device >= 0 && device < num_gpus|AssertionError: Invalid device id|But your machine only has|"
         r"Invalid device_ids? \[|local rank is larger than the number of available GPUs|"
@@ -202,7 +203,8 @@ ROWS = (
         (Fix("Start as many ranks as there are visible GPUs.",
              ("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only visibility", "mgpu configure")),
          Fix("Under Slurm, request GPUs per node.", ("sbatch --gpus-per-node=8 --ntasks-per-node=1 ...",))),
-        "https://github.com/tatsu-lab/stanford_alpaca/issues/67", cases=(GLOBAL_RANK, _PHYSICAL_NUMBER, *GPU_NUMBERS)),
+        "https://github.com/tatsu-lab/stanford_alpaca/issues/67",
+        cases=(GLOBAL_RANK, _PHYSICAL_NUMBER, *GPU_NUMBERS, *NUMBER_OF_ONE_PROCESS)),
     Row("log_illegal_memory_access", "root", "cuda",
         r"an illegal memory access was encountered|unspecified launch failure|misaligned address|"
         r"an illegal instruction was encountered|hardware stack error|invalid program counter|"
@@ -237,7 +239,7 @@ ROWS = (
         ("Failed to initialize NVML: Driver/library version mismatch",
          "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown",
          "RuntimeError: Error 803: system has unsupported display driver / cuda driver combination",
-         "NVRM: API mismatch: the client has the version 550.144, but this kernel module has the version 550.90.07."),
+         "NVRM: API mismatch: the client has the version 550.144, but this kernel module has the version 550.90."),
         "the driver's libraries and its loaded kernel module have different versions",
         "The driver was upgraded (often by unattended upgrades) while the old module stayed loaded, or a container "
         "includes its own libcuda.",

@@ -9,7 +9,7 @@ from ._circumstances import either, every, line_of, said, shown, within
 from ._file_call_cases import CALLS, COMMANDS, CREATED_BEFORE, OTHER_END_CLOSED, WANDB_ENDED
 from ._library_cases import EPOCH_WITHOUT_STEPS
 from ._loader_cases import WORKERS
-from ._path_cases import HOMES, LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, PATHS, RELATIVE
+from ._path_cases import HOMES, LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, OF_ONE_PROCESS, PATHS, RELATIVE
 from ._sample_shapes import explain_shapes
 from ._system_cases import PROGRAM_MISSING
 
@@ -274,7 +274,7 @@ ROWS = (
         Fix("Check whether it exists on every node.", ("pwd; ls -ld {path:path}",
                                                        "srun --ntasks-per-node=1 ls -ld {path:path}")),
         _PYTHON, because_of=("log_path_in_slurm_spool",),
-        cases=(*COMMANDS, PROGRAM_MISSING, *_INDEX_FILES, *PATHS, *CALLS, RELATIVE),
+        cases=(*COMMANDS, PROGRAM_MISSING, *_INDEX_FILES, *PATHS, *CALLS, RELATIVE, OF_ONE_PROCESS),
         summary="A file that the script reads does not exist."),
     Row("log_cache_raced", "root", "script",
         r"FileNotFoundError: .*(?:\.incomplete|\.lock)'?|FileExistsError: \[Errno 17\] ",

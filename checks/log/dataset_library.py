@@ -153,7 +153,7 @@ ROWS = (
         "pointer, or has one object per line (Extra data: JSON lines).",
         (Fix("Check the file that {the_traceback} names.",
              ("head -c 300 FILE", "python -m json.tool FILE > /dev/null")),
-         Fix("Write such files on the main process only.", ("if accelerator.is_main_process: json.dump(...)",))),
+         Fix("If several ranks write it, let one of them do it.", ("if rank == 0: json.dump(...)",))),
         "https://docs.python.org/3/library/json.html#json.JSONDecodeError",
         summary="A file or an answer is not valid JSON.", cases=BROKEN_JSON,
         because_of=("log_dataset_files_differ", "log_deepspeed_config_not_read")),

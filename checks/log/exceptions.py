@@ -16,6 +16,7 @@ from .. import _refusals as refusals
 from . import _first_items as first_items
 from . import _own_values as own_values
 from ._first_of_chain import handled_exception, in_handler, what_to_do
+from ._loader_cases import NOT_STARTED
 from ._messages import (
     GUESSED,
     advice,
@@ -350,10 +351,13 @@ def log_loader_broke_off(log: Log) -> Answer:
     found = [one for one in log.raised if _lost_loader_worker(one) and not one.caught]
     if not found:
         return Ok(f"no rank lost its loader worker in {log.lines:,} lines")
+    started = (found[0].frames or ("",))[-1].endswith("torch/utils/data/dataloader.py in __init__")
     return _problem(
         found[0],
         log,
-        "Its DataLoader worker died while it sent a batch. It was killed when host memory ran out, or crashed in "
+        NOT_STARTED
+        if started
+        else "Its DataLoader worker died while it sent a batch. It was killed when host memory ran out, or crashed in "
         "compiled code.",
         Fix("Check whether the kernel killed it.", ("sudo dmesg -T | grep -i 'killed process' | tail",)),
         Fix(

@@ -11,6 +11,7 @@ from mgpu.snapshot import UncaughtException
 from . import _checkpoint_cases, _checkpoint_shapes, _device_cases, _flat_shards, _loading_cases
 from ._image_cases import SIZES_DIFFER
 from ._plain_script_cases import in_plain_script
+from ._plain_torch_cases import OTHER_PARAMETERS
 from ._sizes import sizes
 from ._state_keys import names_of_both
 from ._tensor_sizes import explain_sizes
@@ -225,7 +226,8 @@ ROWS = (
               "PeftModel.from_pretrained(model, ADAPTER, is_trainable=True)")),
          Fix("Or keep the weights only: move the old optimizer away, so that a new one starts.",
              ("mkdir CHECKPOINT/old && mv CHECKPOINT/optimizer* CHECKPOINT/scheduler.pt CHECKPOINT/old",))),
-        "https://pytorch.org/docs/stable/generated/torch.optim.Optimizer.load_state_dict.html"),
+        "https://pytorch.org/docs/stable/generated/torch.optim.Optimizer.load_state_dict.html",
+        cases=(OTHER_PARAMETERS,)),
     Row("log_checkpoint_refused_as_unsafe", "root", "script",
         r"Weights only load failed|was not an allowed global by default|Trying to load unsupported GLOBAL|"
         r"Cannot use ``weights_only=True`` with (?:TorchScript|files saved in the legacy)|"

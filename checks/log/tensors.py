@@ -15,10 +15,13 @@ from ._embedding_cases import IDS_IN_16_BITS
 from ._file_call_cases import NOT_COPIED, NOT_SAVED
 from ._image_cases import ARRAYS_DIFFER
 from ._library_cases import ONE_CLASS_PER_SAMPLE
+from ._objects_in_batches import LISTS_DIFFER, NOT_SENT, OWN_GENERATOR, not_collated
 from ._own_arguments import index_of_array
 from ._plain_script_cases import in_plain_script, joined_in_plain_script, product_in_plain_script
+from ._reshaped_tensors import compared, layer_dimensions, reshaped, rows_of_loss, split
 from ._sizes import sizes
 from ._system_cases import ODD_SIZE, PAIR_OF_RESET
+from ._unsupported_types import not_for_numpy, operation_of_type, type_of_labels
 
 _LOSS = "https://pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html"
 _LINEAR = "https://pytorch.org/docs/stable/generated/torch.nn.Linear.html"
@@ -55,6 +58,10 @@ def _matrices(groups: Mapping[str, str], raised: UncaughtException | None) -> Me
     return product_in_plain_script(groups, raised)
 
 
+def _reshaped(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    return _adapter(groups, raised) or reshaped(groups, raised)
+
+
 def _adapter(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     if raised is None or [one for one in raised.packages if one != "torch"][-1:] != ["peft"]:
         return None
@@ -86,7 +93,7 @@ ROWS = (
         (Fix("Convert it before the operation.", ("mask = mask.bool()", "ids = ids.long()", "x = x.float()")),
          Fix("Print the types just before that line.", ("print({{k: v.dtype for k, v in batch.items()}})",))),
         "https://docs.pytorch.org/docs/stable/tensor_attributes.html",
-        summary="An operation got a tensor of a type for which torch has no code."),
+        summary="An operation got a tensor of a type for which torch has no code.", explain=operation_of_type),
     Row("log_pattern_does_not_fit", "root", "script",
         r"(?P<said>einsum\(\): (?:subscript .+|the number of subscripts .+|operands do not broadcast.*)|"
         r"EinopsError: +Error while processing \S+ pattern)",
@@ -117,7 +124,7 @@ ROWS = (
         "or image size, or sizes per rank instead of in total (tensor parallelism, gathered batches).",
         (Fix("Take sizes from the tensor, or drop the last batch.",
              ("x.view(x.shape[0], -1, x.shape[-1])", "DataLoader(..., drop_last=True)")), _SHAPES), _TENSOR,
-        summary="A tensor cannot be reshaped.", explain=_adapter, cases=(
+        summary="A tensor cannot be reshaped.", explain=_reshaped, cases=(
             *_plain_torch_cases.ATTENTION, _plain_torch_cases.OF_ANOTHER_TENSOR),
         remark=sizes(r"shape '\[(?P<a>[\d, ]+)\]' is invalid for input of size (?P<b>\d+)")),
     Row("log_split_sizes_wrong", "root", "script",
@@ -129,7 +136,7 @@ ROWS = (
         "hidden size, a fused layer (QKV, gate and up) of another release, or sizes per rank instead of in total.",
         (Fix("Compare the model's config with the one that the code expects.", ("cat MODEL/config.json",)), _SHAPES),
         "https://docs.pytorch.org/docs/stable/generated/torch.split.html",
-        summary="A tensor was split into parts that have another sum."),
+        summary="A tensor was split into parts that have another sum.", explain=split),
     Row("log_labels_not_per_prediction", "root", "script",
         r"Expected input batch_size \((?P<a>\d+)\) to match target batch_size \((?P<b>\d+)\)",
         ("ValueError: Expected input batch_size (32) to match target batch_size (16).",),
@@ -138,7 +145,7 @@ ROWS = (
         "lengths (images or prompts inserted into one only), or they come from different ranks' batches.",
         (Fix("Pad and shift labels exactly like the input ids.", ("assert labels.shape == input_ids.shape",)), _SHAPES),
         _LOSS, summary="The loss got different numbers of predictions and labels.",
-        cases=(ONE_CLASS_PER_SAMPLE,),
+        cases=(ONE_CLASS_PER_SAMPLE,), explain=rows_of_loss,
         remark=sizes(r"batch_size \((?P<a>\d+)\) to match target batch_size \((?P<b>\d+)\)")),
     Row("log_label_shapes_differ", "root", "script",
         r"Target size \(torch\.Size\((?P<a>\[[^\]]*\])\)\) must be the same as input size "
@@ -150,17 +157,17 @@ ROWS = (
         Fix("Give both the same shape.", ("loss_fn(logits.squeeze(-1), labels.float())",
                                           "torch.nn.functional.one_hot(labels, num_classes).float()")),
         "https://pytorch.org/docs/stable/generated/torch.nn.BCEWithLogitsLoss.html",
-        summary="Labels and predictions have different shapes."),
+        summary="Labels and predictions have different shapes.", explain=compared),
     Row("log_label_type_wrong", "root", "script",
         r"\"nll_loss\w*\" not implemented for '|"
         r"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long",
         ("RuntimeError: \"nll_loss_forward_reduce_cuda_kernel_2d_index\" not implemented for 'Int'",
          "RuntimeError: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, "
          "Int; but got torch.cuda.FloatTensor instead"),
-        "labels or token ids have a dtype that cannot be an index",
-        "Class labels and ids must be int64. A collator, numpy or autocast made them int32 or float.",
+        "labels or ids have a dtype that cannot be an index",
+        "Class labels and ids must be int64. A collator, numpy or a table made them int32 or float.",
         Fix("Convert them in the collator.", ("labels = labels.long()", "input_ids = input_ids.long()")), _LOSS,
-        cases=(IDS_IN_16_BITS,)),
+        cases=(IDS_IN_16_BITS,), explain=type_of_labels),
     Row("log_label_not_float", "root", "script",
         r"Found dtype Long but expected Float|result type Float can't be cast to the desired output type Long",
         ("RuntimeError: Found dtype Long but expected Float",
@@ -169,7 +176,8 @@ ROWS = (
         "With one label (num_labels=1) or multi-label classification, models compute a regression or binary loss, "
         "which needs float labels.",
         Fix("Convert the labels, or set the number of classes.",
-            ("labels = labels.float()", "from_pretrained(..., num_labels=2)")), _LOSS, explain=in_plain_script),
+            ("labels = labels.float()", "from_pretrained(..., num_labels=2)")), _LOSS, explain=in_plain_script,
+        cases=(_plain_torch_cases.INTEGER_LABELS,)),
     Row("log_not_a_single_value", "root", "script",
         r"Boolean value of Tensor with more than one value is ambiguous|"
         r"only one element tensors can be converted to Python scalars|"
@@ -191,8 +199,8 @@ ROWS = (
         Fix("Copy it before.", ("tensor = tensor.contiguous()",
                                 "for p in model.parameters(): p.data = p.data.contiguous()")), _TENSOR),
     Row("log_input_dimensions_wrong", "root", "script",
-        r"Expected \dD \(unbatched\) or \dD \(batched\) input to (?P<layer>\w+), but got input of size: "
-        r"(?P<size>\[[\d, ]*\])",
+        r"Expected (?P<few>\d)D \(unbatched\) or (?P<many>\d)D \(batched\) input to (?P<layer>\w+), but got input of "
+        r"size: (?P<size>\[[\d, ]*\])",
         ("RuntimeError: Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: [8, 10, 3, "
          "224, 224]",),
         "{layer} got input of the size {size}, which has too many or too few dimensions",
@@ -200,17 +208,18 @@ ROWS = (
         "DataLoader with batch_size=None.",
         (Fix("Flatten or add the dimension.", ("x.flatten(0, 1)", "x.unsqueeze(0)")), _SHAPES),
         "https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html",
-        summary="A layer got input with too many or too few dimensions."),
+        summary="A layer got input with too many or too few dimensions.", explain=layer_dimensions),
     Row("log_index_beyond_tensor", "root", "script",
         r"index (?P<index>-?\d+) is out of bounds for (?P<kind>dimension|axis) (?P<axis>\d+) with size (?P<size>\d+)",
         ("IndexError: index 512 is out of bounds for dimension 0 with size 512",
          "IndexError: index 80 is out of bounds for axis 0 with size 64"),
         "an index is too large: {index}, but the dimension has {size} elements",
-        "A position exceeds the model's maximum length, a label exceeds the number of classes, or an index into the "
-        "whole dataset is used on one rank's part.",
+        "It was computed for another or a larger tensor: a position beyond the model's maximum length, an id or a "
+        "label beyond the size of a table, or an index into the whole data where the tensor is a part of it.",
         (Fix("Compare the index with the size before that line.",
-             ("assert index < tensor.shape[0], (index, tensor.shape)",)),
-         Fix("If it is a position, shorten the samples.", ("tokenizer(text, truncation=True, max_length=512)",))),
+             ("assert index < tensor.shape[{axis:number}], (index, tensor.shape)",)),
+         Fix("If it is the position of a token, shorten the samples.",
+             ("tokenizer(text, truncation=True, max_length=512)",))),
         _TENSOR, summary="An index exceeds the size of a tensor or array.", explain=index_of_array),
     Row("log_lengths_differ_in_batch", "root", "script",
         r"expected sequence of length \d+ at dim \d+ \(got \d+\)|"
@@ -229,7 +238,7 @@ ROWS = (
          Fix("In compute_metrics, keep the logits only.",
              ("Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: logits[0].argmax(-1))",))),
         "https://huggingface.co/docs/transformers/main_classes/data_collator",
-        because_of=("log_batch_not_padded",), cases=(PAIR_OF_RESET, ARRAYS_DIFFER)),
+        because_of=("log_batch_not_padded",), cases=(PAIR_OF_RESET, ARRAYS_DIFFER, LISTS_DIFFER)),
     Row("log_mask_shape_wrong", "root", "script",
         r"Attention mask should be of size \(?[^)]+\)?, but is torch\.Size|"
         r"The shape of the (?:\d\w )?attn_mask is torch\.Size",
@@ -275,14 +284,14 @@ ROWS = (
          _SHAPES), "https://pytorch.org/docs/stable/generated/torch.cat.html",
         because_of=("log_batches_of_different_size",), cases=(ODD_SIZE,), explain=joined_in_plain_script),
     Row("log_tensor_to_numpy", "root", "script",
-        r"can't convert (?:cuda:\d+|cuda) device type tensor to numpy|"
-        r"Can't call numpy\(\) on Tensor that requires grad|Got unsupported ScalarType \w",
+        r"(?P<what>can't convert \w+(?::\d+)? device type tensor to numpy|"
+        r"Can't call numpy\(\) on Tensor that requires grad|Got unsupported ScalarType \w+)",
         ("TypeError: can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
          "memory first.", "RuntimeError: Can't call numpy() on Tensor that requires grad. Use "
                           "tensor.detach().numpy() instead.", "TypeError: Got unsupported ScalarType BFloat16"),
         "a tensor cannot be converted to numpy: it is on a GPU, requires gradients, or is bf16",
         "numpy knows neither GPUs nor bf16.",
-        Fix("Convert it first.", ("tensor.detach().float().cpu().numpy()",)), _TENSOR),
+        Fix("Convert it first.", ("tensor.detach().float().cpu().numpy()",)), _TENSOR, explain=not_for_numpy),
     Row("log_view_not_contiguous", "root", "script",
         r"view size is not compatible with input tensor's size and stride",
         ("RuntimeError: view size is not compatible with input tensor's size and stride (at least one dimension spans "
@@ -292,26 +301,28 @@ ROWS = (
         Fix("Use reshape().", ("x.reshape(x.shape[0], -1)",)), _TENSOR),
     Row("log_leaf_changed", "root", "script", r"a leaf Variable that requires grad is being used in an in-place",
         ("RuntimeError: a leaf Variable that requires grad is being used in an in-place operation.",),
-        "a parameter was modified in place while gradients were recorded",
-        "Initialization, EMA or clamping of weights must not be part of the graph. enable_input_require_grads() on an "
-        "embedding whose output is then written to causes it too.",
-        Fix("Do it without gradients, or on a copy.", ("with torch.no_grad():", "embeddings = embeddings.clone()")),
+        "a tensor that requires gradients (a parameter, or an input) was modified in place while these were recorded",
+        "An update by hand, initialization, EMA or clamping of weights must not be part of the graph. "
+        "enable_input_require_grads() on an embedding whose output is then written to causes it too.",
+        Fix("Do it without gradients, or on a copy.", ("with torch.no_grad():", "x = x.clone()")),
         _AUTOGRAD),
     Row("log_copy_of_graph", "root", "script",
         r"Only Tensors created explicitly by the user \(graph leaves\) support the deepcopy",
         ("RuntimeError: Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at "
          "the moment.",),
-        "a model was copied while it holds tensors of a graph",
-        "An attribute of the model keeps an output of a forward pass, or weight_norm. EMA and reference models are "
-        "made with deepcopy.",
-        Fix("Copy the model before its first forward pass, or load its state into a new one.",
-            ("copy.load_state_dict(model.state_dict())",)), _AUTOGRAD),
+        "what is copied with deepcopy is a tensor of a graph, or holds one",
+        "It was computed from parameters: an output or a loss, or an attribute of a model that keeps one, which "
+        "weight_norm does, too. EMA and reference models are made with deepcopy.",
+        (Fix("Copy a tensor without its graph.", ("x.detach().clone()",)),
+         Fix("Copy a model before its first forward pass, or load its state into a new one.",
+             ("copy.load_state_dict(model.state_dict())",))), _AUTOGRAD),
     Row("log_gradient_of_unused", "root", "script",
         r"One of the differentiated Tensors appears to not have been used in the graph",
         ("RuntimeError: One of the differentiated Tensors appears to not have been used in the graph. Set "
          "allow_unused=True if this is the desired behavior.",),
-        "torch.autograd.grad was asked for the gradient of a tensor that the loss does not use",
-        "A parameter is not used in this pass, or the tensor was detached or copied after it was listed.",
+        "torch.autograd.grad was asked for the gradient of a tensor that the output does not depend on",
+        "A parameter is not used in this pass, the tensor was detached or copied after it was listed, or a first "
+        "derivative no longer depends on it (that of a linear part is constant).",
         Fix("Leave it out, or allow it.", ("torch.autograd.grad(loss, params, allow_unused=True)",)), _AUTOGRAD),
     Row("log_not_pickled", "root", "script",
         r"Can't (?:pickle|get) local object |cannot pickle '[\w.]+' object|"
@@ -327,7 +338,7 @@ ROWS = (
         (Fix("Define functions at the top of the module, and open files inside the worker.",
              ("functools.partial(collate, tokenizer=tokenizer)",)),
          Fix("To find the object, load without workers.", ("DataLoader(..., num_workers=0)",))), _MULTIPROCESSING,
-        cases=(NOT_SAVED, NOT_COPIED)),
+        cases=(NOT_SAVED, NOT_COPIED, NOT_SENT)),
     Row("log_gpu_tensor_pinned", "root", "script", r"annot pin '?[\w.]+'? only dense CPU tensors can be pinned",
         ("RuntimeError: cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned",),
         "the DataLoader pins memory, but the dataset returns GPU tensors",
@@ -335,7 +346,8 @@ ROWS = (
         Fix("Return CPU tensors, or turn off pinning.",
             ("DataLoader(..., pin_memory=False)", "TrainingArguments(dataloader_pin_memory=False)")), _DATA),
     Row("log_generator_on_other_device", "root", "script",
-        r"Expected a '?(?P<wanted>\w+)'? device type for generator but found '?(?P<found>\w+)",
+        r"Expected a '?(?P<wanted>\w+)(?::\d+)?'? (?:device type for generator|generator device) but found "
+        r"'?(?P<found>\w+)",
         ("RuntimeError: Expected a 'cuda' device type for generator but found 'cpu'",),
         "a random generator is on {found}, but torch expects {wanted}",
         "torch.set_default_device or set_default_tensor_type('torch.cuda...') is on, and the DataLoader shuffles with "
@@ -344,7 +356,7 @@ ROWS = (
          Fix("Or give the DataLoader a generator on that device.",
              ("DataLoader(..., generator=torch.Generator(device='cuda'))",))),
         "https://pytorch.org/docs/stable/generated/torch.set_default_device.html",
-        summary="A random generator is on another device than torch expects."),
+        summary="A random generator is on another device than torch expects.", cases=(OWN_GENERATOR,)),
     Row("log_sampler_and_shuffle", "root", "script",
         r"sampler option is mutually exclusive with|"
         r"DataLoader with IterableDataset: expected unspecified \w+ option",
@@ -370,12 +382,9 @@ ROWS = (
         ("TypeError: default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found <class "
          "'NoneType'>",),
         "the dataset returns {type}, which cannot be put into a batch",
-        "None means that the dataset returned nothing for a sample (a file that could not be read). Images and other "
-        "objects must become tensors first.",
-        Fix("Return tensors, and leave out samples that failed.",
-            ("DataLoader(..., collate_fn=lambda samples: default_collate([s for s in samples if s]))",
-             "transforms.ToTensor()")), _DATA,
-        summary="The dataset returns objects that cannot be put into a batch."),
+        "Images and other objects must become tensors first. None is a sample that could not be read.",
+        Fix("Return tensors, and leave out samples that failed.", ("transforms.ToTensor()",)), _DATA,
+        summary="The dataset returns objects that cannot be put into a batch.", explain=not_collated),
 )
 # fmt: on
 
