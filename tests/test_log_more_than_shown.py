@@ -37,3 +37,42 @@ ENGINE = ("deepspeed/runtime/engine.py", "forward", "loss = self.module(*inputs,
 def test_sizes(log: str, title: str, words: str, absent: str, tmp_path: Path) -> None:
     _, shown, text = explained(tmp_path, log)
     assert title in shown and words in text and absent not in text, (shown, text)
+
+
+NORM = ("torch/nn/functional.py", "batch_norm", "_verify_batch_size(input.size())")
+ONE = "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 64])\n"
+LOOKS_UP = ("torch/nn/modules/module.py", "__getattr__", "raise AttributeError(")
+LACKS = "AttributeError: '{}' object has no attribute '{}'\n"
+TWICE = "RuntimeError: Expected to mark a variable ready only once.\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "title", "words", "absent"),
+    [
+        # One process: a model in training mode, and no ranks.
+        (frames((SCRIPT, "act", "a = self.actor(s)"), NORM) + ONE, "a single sample", "model.eval()", "SyncBatchNorm"),
+        (frames((SCRIPT, "main", "y = net(x)"), NORM, prefix="[rank1]: ") + f"[rank1]: {ONE}", "a single sample",
+         "SyncBatchNorm", "observation"),
+        # What has no .module: a model of torch looks it up in torch's code.
+        (frames((SCRIPT, "main", "net.module.state_dict()"), LOOKS_UP) + LACKS.format("UNet", "module"),
+         "of the model UNet, which is not wrapped", "getattr(model", "vars(x)"),
+        (frames((SCRIPT, "main", "part = spec.module")) + LACKS.format("LayerSpec", "module"),
+         "reads .module of an object of the class LayerSpec, which has none", "vars(x)", "unwrap"),
+        (frames((SCRIPT, "main", "net = build(args.module)")) + LACKS.format("Namespace", "module"),
+         "the option module", "add_argument", "unwrap"),
+        # DeepSpeed's engine passes on what its model has; no_sync() is not of the model.
+        (frames((SCRIPT, "main", "model.save_lora(p)"), ENGINE) + LACKS.format("DeepSpeedEngine", "save_lora"),
+         "neither DeepSpeed's engine nor the model in it has .save_lora", "dir(model.module)", "prepare()"),
+        (frames((SCRIPT, "main", "with model.no_sync():"), LOOKS_UP) + LACKS.format("DataParallel", "no_sync"),
+         "other wrappers do", "nullcontext", "belongs to the model"),
+        (frames((SCRIPT, "main", "model.head"), LOOKS_UP) + LACKS.format("DataParallel", "head"),
+         "belongs to the model inside", "model.module.head", "other wrappers"),
+        # A batch that is no total over ranks of accelerate.
+        (frames((SCRIPT, "main", "raise ValueError(text)"))
+         + "ValueError: Batch size 10 must be divisible by number of devices 4\n", "divide", "", "split_batches"),
+        (TWICE, "the gradient of a parameter twice", "chunk(2)", "The cause is"),
+    ],
+)  # fmt: skip
+def test_wrappers(log: str, title: str, words: str, absent: str, tmp_path: Path) -> None:
+    _, shown, text = explained(tmp_path, log)
+    assert title in shown and words in text and absent not in f"{shown} {text}", (shown, text)
