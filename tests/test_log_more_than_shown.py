@@ -76,3 +76,51 @@ TWICE = "RuntimeError: Expected to mark a variable ready only once.\n"
 def test_wrappers(log: str, title: str, words: str, absent: str, tmp_path: Path) -> None:
     _, shown, text = explained(tmp_path, log)
     assert title in shown and words in text and absent not in f"{shown} {text}", (shown, text)
+
+
+TWO = "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, {} and {}!\n"
+REPLICA = ("torch/nn/parallel/parallel_apply.py", "_worker", "output = module(*input, **kwargs)")
+LINEAR = ("torch/nn/modules/linear.py", "forward", "return F.linear(input, self.weight, self.bias)")
+HOOKS = ("accelerate/hooks.py", "new_forward", "output = old_forward(*args, **kwargs)")
+PIPE = ("diffusers/pipelines/flux/pipeline_flux.py", "__call__", "noise = self.transformer(")
+META = ("accelerate/utils/modeling.py", "set_module_tensor_to_device", "new_value = value.to(device)")
+EMPTY = "NotImplementedError: Cannot copy out of meta tensor; no data!\n"
+OFFLOADED = "Some parameters are on the meta device because they were offloaded to the cpu.\ndevice_map='auto'\n"
+GENERATE = ("transformers/generation/utils.py", "generate", "return self.sample(")
+LLAVA = ("transformers/models/llava/modeling_llava.py", "forward", "h = torch.matmul(a, self.w)")
+DTYPE = "RuntimeError: expected scalar type Float but found Half\n"
+MAC = "/Users/ada/fit.py"
+
+
+@pytest.mark.parametrize(
+    ("log", "title", "words", "absent"),
+    [
+        # A tensor on the CPU is not on the GPU of another copy.
+        (frames((SCRIPT, "main", "out = model(x)"), REPLICA, (SCRIPT, "forward", "x = x + self.pos[:n]"))
+         + TWO.format("cuda:0", "cpu"), "mixes a tensor on the CPU with one on the GPU", "register_buffer", "swift"),
+        (frames((SCRIPT, "main", "out = model(x)"), REPLICA, (SCRIPT, "forward", "x = x + self.pos[:n]"))
+         + TWO.format("cuda:0", "cuda:1"), "stayed on the GPU of another copy", "torchrun", "register_buffer"),
+        # Hooks alone do not show that a part was offloaded.
+        (frames((SCRIPT, "main", "img = pipe(prompt_embeds=e)"), PIPE, HOOKS, LINEAR) + TWO.format("cuda:0", "cpu"),
+         "in a model whose parts accelerate places on devices", "enable_model_cpu_offload", "did not fit on the"),
+        (OFFLOADED + frames((SCRIPT, "main", "model(x)"), HOOKS, LINEAR) + TWO.format("cuda:0", "cpu"),
+         "a part of the model was offloaded to the CPU by device_map", "shard it", "diffusers"),
+        (frames((MAC, "main", "y = net(x)"), LINEAR) + TWO.format("mps:0", "cpu"), "one on Apple's GPU (mps)",
+         "torch.device('mps')", "cuda"),
+        # Rank 0 has the weights only where there are several ranks.
+        (frames((SCRIPT, "main", "m = M.from_pretrained(p)"), META) + EMPTY, "no values for one of its weights",
+         "init_empty_weights", "rank 0"),
+        (frames((SCRIPT, "main", "m = M.from_pretrained(p)"), META, prefix="[rank1]: ") + f"[rank1]: {EMPTY}",
+         "expected to come from rank 0", "FSDP", "init_empty_weights"),
+        # Inference has no trainer; a function of one's own that is called generate() has no mixed precision.
+        (frames((SCRIPT, "main", "out = model.generate(**x)"), GENERATE, LLAVA) + DTYPE,
+         "different dtypes in inference", "torch_dtype=torch.float16", "TrainingArguments"),
+        ("step 3 loss: 1.25\n" + frames((SCRIPT, "main", "out = model.generate(**x)"), GENERATE, LLAVA) + DTYPE,
+         "in generation, which runs outside of mixed precision", "autocast", "in inference"),
+        (frames((SCRIPT, "generate", "y = torch.matmul(a, self.w)")) + DTYPE, "two tensors have different dtypes", "",
+         "generate()"),
+    ],
+)  # fmt: skip
+def test_devices_and_dtypes(log: str, title: str, words: str, absent: str, tmp_path: Path) -> None:
+    _, shown, text = explained(tmp_path, log)
+    assert title in shown and words in text and absent not in f"{shown} {text}", (shown, text)

@@ -16,6 +16,8 @@ _THEIRS = re.compile(
     r"accelerate launch |(?:Training|Seq2SeqTraining)Arguments\(|(?:SFT|GRPO|DPO)Config\(|Accelerator\("
 )
 _SHARDING = "Shard "  # how the text of such a fix begins. One that only names FSDP or DeepSpeed can be about them.
+_WITH_ACCELERATE = ("With accelerate", "Let accelerate")  # likewise
+_DEVICE = re.compile(r"\baccelerator\.device(?:, dtype=weight_dtype)?")  # what other scripts mostly call device
 
 
 def for_program(problem: Problem, facts: Mapping[str, Any]) -> Problem:
@@ -27,7 +29,11 @@ def for_program(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     log: Log | None = facts.get("log")
     if log is None or not _is_own(log):
         return problem
-    own = [replace(fix, commands=tuple(one for one in fix.commands if not _THEIRS.match(one))) for fix in problem.fixes]
+    own = [
+        replace(fix, commands=tuple(_DEVICE.sub("device", one) for one in fix.commands if not _THEIRS.match(one)))
+        for fix in problem.fixes
+        if not fix.text.startswith(_WITH_ACCELERATE)
+    ]
     alone = not log.fallen and not any(log.ranks)
     of_one = [fix for fix in own if not fix.text.startswith(_SHARDING)] if alone else own
     return replace(problem, fix=tuple(of_one or own))

@@ -70,6 +70,6 @@ ONE_SAMPLE_PER_RANK = Case(
          ("DataLoader(..., drop_last=True)", "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)")),
      Fix("For an evaluation, switch to evaluation mode.", ("model.eval()",))),
     '[rank1]: Traceback (most recent call last):\n[rank1]:   File "/home/user/train.py", line 12, in main\n'
-    "[rank1]:     y = net(x)\n[rank1]: ValueError: Expected more than 1 value per channel when training, got input size "
-    "torch.Size([1, 64])\n", _NORM)
+    "[rank1]:     y = net(x)\n[rank1]: ValueError: Expected more than 1 value per channel when training, got input "
+    "size torch.Size([1, 64])\n", _NORM)
 # fmt: on
