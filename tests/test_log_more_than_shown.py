@@ -102,7 +102,7 @@ MAC = "/Users/ada/fit.py"
          + TWO.format("cuda:0", "cuda:1"), "stayed on the GPU of another copy", "torchrun", "register_buffer"),
         # Hooks alone do not show that a part was offloaded.
         (frames((SCRIPT, "main", "img = pipe(prompt_embeds=e)"), PIPE, HOOKS, LINEAR) + TWO.format("cuda:0", "cpu"),
-         "in a model whose parts accelerate places on devices", "enable_model_cpu_offload", "did not fit on the"),
+         "in a model whose parts accelerate places on devices", "enable_model_cpu_offload", "GPUs, so device_map"),
         (OFFLOADED + frames((SCRIPT, "main", "model(x)"), HOOKS, LINEAR) + TWO.format("cuda:0", "cpu"),
          "a part of the model was offloaded to the CPU by device_map", "shard it", "diffusers"),
         (frames((MAC, "main", "y = net(x)"), LINEAR) + TWO.format("mps:0", "cpu"), "one on Apple's GPU (mps)",
@@ -122,5 +122,110 @@ MAC = "/Users/ada/fit.py"
     ],
 )  # fmt: skip
 def test_devices_and_dtypes(log: str, title: str, words: str, absent: str, tmp_path: Path) -> None:
+    _, shown, text = explained(tmp_path, log)
+    assert title in shown and words in text and absent not in f"{shown} {text}", (shown, text)
+
+
+CONFIG = ("yacs/config.py", "__getattr__", "raise AttributeError(name)")
+OWN_CONFIG = ("/home/ada/lib/cfg.py", "__getattr__", "raise AttributeError(key)")
+ABSENT = (
+    "OSError: {0} does not appear to have a file named {1}. Checkout 'https://huggingface.co/{0}/tree/main' for "
+    "available files.\n"
+)
+CV = "cv2.error: OpenCV(4.8.0) /io/a.cpp:6: error: {}\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "title", "words", "absent"),
+    [
+        # A config that looks up its keys itself: no enumeration, and no mistake of a package's release.
+        (frames((SCRIPT, "main", "lr = cfg.SOLVER.BASE_LRS"), CONFIG) + "AttributeError: BASE_LRS\n",
+         "cfg.SOLVER has no BASE_LRS, which fit.py:7 in main reads", "print(cfg.SOLVER)", "release of yacs"),
+        (frames((SCRIPT, "main", "lr = cfg.lr"), OWN_CONFIG) + "AttributeError: lr\n", "cfg has no lr", "grep", "enum"),
+        (frames((SCRIPT, "main", "m = Mode.TRANE")) + "AttributeError: TRANE\n", "an enumeration has no member TRANE",
+         "list(Mode)", "config"),
+        # NaN of a table is no diverged loss.
+        (frames((SCRIPT, "conv", "return int(row[3])")) + "ValueError: cannot convert float NaN to integer\n",
+         "a value is NaN", "df.isna()", "learning rate"),
+        (frames((SCRIPT, "show", "print(int(loss))")) + "ValueError: cannot convert float NaN to integer\n",
+         "a loss is NaN", "learning rate", "df.isna()"),
+        # A list where an array is expected.
+        (frames((SCRIPT, "fit", "n, d = X.shape")) + "AttributeError: 'list' object has no attribute 'shape'\n",
+         "X is a list", "np.array(x)", "expects one tensor"),
+        (frames((SCRIPT, "fit", "y = out.logits")) + "AttributeError: 'tuple' object has no attribute 'logits'\n",
+         "out is a tuple", "one tensor or an output object", "np.array"),
+        # An assertion of a network is not scikit-learn's.
+        (frames((SCRIPT, "forward", "assert ok(x), 'Input contains NaN'")) + "AssertionError: Input contains NaN\n",
+         "the script's own check found NaN in its input", "isfinite", "Imputer"),
+        (frames((SCRIPT, "main", "svm.fit(X, y)"), ("sklearn/utils/validation.py", "_assert", "raise ValueError(m)"))
+         + "ValueError: Input X contains NaN.\n", "the data for scikit-learn", "Imputer", "own check"),
+        # Repositories of the Hub.
+        (ABSENT.format("anna/Llama-GGUF", "config.json"), "has weights in GGUF", "gguf_file=", "zero_to_fp32"),
+        (ABSENT.format("anna/styles", "config.json"), "not only, a model that transformers loads", "adapter_config",
+         "zero_to_fp32"),
+        (ABSENT.format("out/checkpoint-100", "config.json"), "is not a complete model", "zero_to_fp32", "GGUF"),
+        (ABSENT.format("/data/m", "config.json"), "is not a complete model", "zero_to_fp32", "GGUF"),
+        ("OSError: anna/bert does not appear to have a file named pytorch_model.bin but there is a file for TensorFlow "
+         "weights. Use `from_tf=True` to load this model from those weights.\n", "those of another library",
+         "from_tf=True", "zero_to_fp32"),
+        # OpenCV's arguments, files and arrays.
+        (frames((SCRIPT, "main", "cv2.imwrite(path, img)"))
+         + CV.format("(-2:Unspecified error) could not find a writer for the specified extension in function 'i'"),
+         "cannot use the file or its format", "print(repr(path))", "uint8"),
+        (frames((SCRIPT, "main", "cv2.circle(img, (x, y), 3)")) + CV.format("(-5:Bad argument) in function 'circle'\n"
+         "> Overload resolution failed:\n>  - Can't parse 'center'. Sequence item with index 0 has a wrong type"),
+         "cv2.circle() does not accept its argument center", "(int(x), int(y))", "channels"),
+        (frames((SCRIPT, "main", "g = cv2.cvtColor(img, cv2.COLOR_RGB2GRAY)"))
+         + CV.format("(-15:Bad number of channels) in function 'f'"), "does not accept the array", "shape", "int(x)"),
+        # A path that an option names.
+        (frames((SCRIPT, "load_model", "raise FileNotFoundError(f'no checkpoint: {p}')"))
+         + "FileNotFoundError: checkpoint not found: weights/best.pth\n", "weights/best.pth does not exist",
+         "If an option names it", "the path is made of them"),
+    ],
+)  # fmt: skip
+def test_values_and_files(log: str, title: str, words: str, absent: str, tmp_path: Path) -> None:
+    _, shown, text = explained(tmp_path, log)
+    assert title in shown and words in text and absent not in f"{shown} {text}", (shown, text)
+
+
+OLD_GPU = (
+    "/opt/conda/lib/python3.{0}/site-packages/torch/cuda/__init__.py:104: UserWarning: \n"
+    "NVIDIA GeForce RTX 3090 with CUDA capability sm_86 is not compatible with the current PyTorch installation.\n"
+)
+INDICES = (
+    "RuntimeError: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
+    "got torch.cuda.HalfTensor instead (while checking arguments for embedding)\n"
+)
+EMBEDDING = ("torch/nn/functional.py", "embedding", "return torch.embedding(weight, input)")
+BUSY = "BlockingIOError: [Errno 11] Resource temporarily unavailable\n"
+KINDS = "RuntimeError: Expected one of cpu, cuda, xpu, hip, xla, hpu device type at start of device string: {}\n"
+NO_BF16 = "ValueError: Your setup doesn't support bf16/gpu.\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "title", "words", "absent"),
+    [
+        # Wheels that do not exist for the Python of the log.
+        (OLD_GPU.format(7), "no kernels for this GPU", "these wheels need 3.9 or newer", "3.12"),
+        (OLD_GPU.format(11), "no kernels for this GPU", "whl/cu126", "or newer: install them in a new environment"),
+        # Indices of an embedding are not always tokens.
+        (frames((SCRIPT, "forward", "e = self.emb(x[:, 0])"), EMBEDDING) + INDICES,
+         "an embedding got fp16 or bf16 values as its indices", "Keep the indices apart", "token"),
+        (frames((SCRIPT, "main", "out = model.generate(**x)"), GENERATE, EMBEDDING) + INDICES,
+         "token ids were cast", "is_floating_point", "Keep the indices apart"),
+        # A descriptor that does not wait is no limit on processes.
+        (frames((SCRIPT, "step", "data = self.sock.recv(4096)")) + BUSY, "is set not to wait", "setblocking", "ulimit"),
+        (frames((SCRIPT, "step", "p.start()"), ("/usr/lib/python3.11/multiprocessing/popen_fork.py", "_launch",
+         "self.pid = os.fork()")) + BUSY, "reached its limit on processes", "ulimit", "setblocking"),
+        # A device that this torch does not have yet.
+        (frames((SCRIPT, "main", "d = torch.device('mps')")) + KINDS.format("mps"), "too old for the device 'mps'",
+         "torch 1.12", "in another form"),
+        (frames((SCRIPT, "main", "d = torch.device(name)")) + KINDS.format("gpu"), "does not know the device 'gpu'",
+         "in another form", "torch 1.12"),
+        (frames((MAC, "main", "a = arguments()")) + NO_BF16, "bf16 was requested on a Mac", "bf16=False", "Ampere"),
+        (frames((SCRIPT, "main", "a = arguments()")) + NO_BF16, "bf16 was requested, but the GPUs", "Ampere", "Mac"),
+    ],
+)  # fmt: skip
+def test_machines_and_releases(log: str, title: str, words: str, absent: str, tmp_path: Path) -> None:
     _, shown, text = explained(tmp_path, log)
     assert title in shown and words in text and absent not in f"{shown} {text}", (shown, text)

@@ -8,6 +8,17 @@ from mgpu.signature import Case
 from ._circumstances import either, every, never, said, several_ranks, shown, within
 
 # fmt: off
+BF16_ON_MAC = Case(
+    shown("on_mac"),
+    "bf16 was requested on a Mac, and this program accepts it on NVIDIA's and other GPUs only",
+    "The check asks for a CUDA device, which a Mac does not have. Apple's GPU (mps) computes in fp32 and fp16; in bf16 "
+    "only with macOS 14 and a recent torch.",
+    (Fix("Train in fp32, or load the weights in fp16 for inference.",
+         ("TrainingArguments(bf16=False, fp16=False)", "from_pretrained(MODEL, torch_dtype=torch.float16)")),
+     Fix("Newer releases accept more on mps.", ("pip install --upgrade torch transformers accelerate",))),
+    'Traceback (most recent call last):\n  File "/Users/ada/tune.py", line 9, in <module>\n    args = arguments()\n'
+    "ValueError: Your setup doesn't support bf16/gpu.\n",
+    "https://docs.pytorch.org/docs/stable/notes/mps.html")
 _DTYPES = ('Traceback (most recent call last):\n  File "/x/site-packages/{file}", line 9, in {function}\n    y = f(x)\n'
            "RuntimeError: {message}")
 _TRAINS = either(within(r"(?i)train|^trl/|in (?:log_validation|evaluat\w*|prediction_step)$"), shown("loss_logged"),

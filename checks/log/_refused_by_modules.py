@@ -61,6 +61,13 @@ _PLACES = alike(
     (Fix("Write the device as torch does.", ("torch.device('cuda:0')", "device = f'cuda:{local_rank}'")),),
     (r"Invalid device string: '(?P<got>[^']{1,60})'", "'{got}' is not a device{at}"),
 ) + alike(
+    "The name is right, and this release of torch is older than its support: mps (Apple's GPUs) is in torch 1.12 and "
+    "later, the others came with later releases, too.",
+    (Fix("Install a newer torch, or use the CPU.", ("pip show torch", "pip install --upgrade torch",
+                                                    "device = torch.device('cpu')")),),
+    (r"Expected one of cpu, cuda, .{0,300} device type at start of device string: (?P<got>mps|xpu|hpu|ipu|mtia|meta)\b",
+     "this torch is too old for the device '{got}'{at}"),
+) + alike(
     "A device is cpu, cuda, cuda:0, mps and so on. It was read from an option or a config in another form. npu, musa "
     "and others exist only after their package is imported (import torch_npu).",
     (Fix("Write the device as torch does.", ("torch.device('cuda:0')", "device = f'cuda:{local_rank}'")),),
