@@ -210,9 +210,9 @@ NO_BF16 = "ValueError: Your setup doesn't support bf16/gpu.\n"
         (OLD_GPU.format(11), "no kernels for this GPU", "whl/cu126", "or newer: install them in a new environment"),
         # Indices of an embedding are not always tokens.
         (frames((SCRIPT, "forward", "e = self.emb(x[:, 0])"), EMBEDDING) + INDICES,
-         "an embedding got fp16 or bf16 values as its indices", "Keep the indices apart", "token"),
+         "an embedding got fp16 or bf16 values as its indices", "Keep the indices in a tensor", "token"),
         (frames((SCRIPT, "main", "out = model.generate(**x)"), GENERATE, EMBEDDING) + INDICES,
-         "token ids were cast", "is_floating_point", "Keep the indices apart"),
+         "token ids were cast", "is_floating_point", "Keep the indices in a tensor"),
         # A descriptor that does not wait is no limit on processes.
         (frames((SCRIPT, "step", "data = self.sock.recv(4096)")) + BUSY, "is set not to wait", "setblocking", "ulimit"),
         (frames((SCRIPT, "step", "p.start()"), ("/usr/lib/python3.11/multiprocessing/popen_fork.py", "_launch",
@@ -227,5 +227,67 @@ NO_BF16 = "ValueError: Your setup doesn't support bf16/gpu.\n"
     ],
 )  # fmt: skip
 def test_machines_and_releases(log: str, title: str, words: str, absent: str, tmp_path: Path) -> None:
+    _, shown, text = explained(tmp_path, log)
+    assert title in shown and words in text and absent not in f"{shown} {text}", (shown, text)
+
+
+STORAGE = "RuntimeError: The tensor has a non-zero number of elements, but its data is not allocated yet.\n"
+NOT_FOUND = "AttributeError: Can't get attribute 'Net' on <module '{}' from '/w/test.py'>\n"
+RECOMPUTED = (
+    "torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: A different number of tensors was saved during "
+    "the original forward and recomputation.\n"
+)
+HALF = "RuntimeError: \"{}\" not implemented for 'Half'\n"
+NO_TOOLKIT = "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "title", "words", "absent"),
+    [
+        # Sizes of a model in one process are not divided among ranks.
+        (frames((SCRIPT, "forward", "check_length(t)"))
+         + "AssertionError: sequence length 100 must be divisible by chunk size 16\n",
+         "not a multiple of the number that this model divides it by", "F.pad", "context parallelism"),
+        (frames((SCRIPT, "main", "check(args)")) + "AssertionError: seq-length should be a multiple of 2 * "
+         "context-parallel-size if context-parallel-size > 1.\n", "over the ranks that share a sequence",
+         "context parallelism", "F.pad"),
+        # A tensor without memory is not always a shard.
+        (frames((SCRIPT, "scan", "return _C.scan(x)")) + STORAGE, "a shape but no memory", "custom_op", "FSDP.summ"),
+        (frames((SCRIPT, "scan", "y = model.head(x)"), ("torch/distributed/fsdp/_utils.py", "f", "x")) + STORAGE,
+         "outside of the sharded model's forward", "register_fsdp", "custom_op"),
+        # Classes of a script that was started, and of one that a worker imports.
+        (frames((SCRIPT, "main", "net = torch.load(p)")) + NOT_FOUND.format("__main__"),
+         "needs the class or function Net of the script that wrote it", "state_dict", "pip check"),
+        (frames((SCRIPT, "main", "reduction.pickle.load(f)")) + NOT_FOUND.format("__mp_main__"),
+         "a process that the script starts does not find Net", "num_workers=0", "pip check"),
+        (frames((SCRIPT, "main", "net = torch.load(p)")) + NOT_FOUND.format("models.old"),
+         "a saved file needs models.old", "pip check", "num_workers"),
+        # A Mac has no CUDA.
+        (frames((MAC, "main", "e = CUDAExtension('x', s)")) + NO_TOOLKIT, "on a Mac, which has no CUDA", "without CUDA",
+         "conda install"),
+        (frames((SCRIPT, "main", "e = CUDAExtension('x', s)")) + NO_TOOLKIT, "there is no CUDA toolkit", "CUDA_HOME",
+         "Mac"),
+        # fp16 on the CPU.
+        (HALF.format("addmm_impl_cpu_"), "computes in fp16 on the CPU", "float32", "two tensors"),
+        (frames((SCRIPT, "main", "y = x.cumsum(0)")) + HALF.format("cumsum_cuda_kernel"), "does not support one", "",
+         "on the CPU, and this torch"),
+        # Gradient checkpointing of a script's own.
+        (frames((SCRIPT, "main", "loss.backward()")) + RECOMPUTED, "computed something else the second time",
+         "random.random()", "use_cache"),
+        (frames((SCRIPT, "main", "trainer.train()"), ("transformers/trainer.py", "train", "loss.backward()"))
+         + RECOMPUTED,
+         "computed different values", "use_cache", "random.random()"),
+        # A C++ exception has no traceback of Python.
+        ("terminate called after throwing an instance of 'std::runtime_error'\n  what():  no memory for the scene\n",
+         "no memory for the scene", "gdb", "its last frame"),
+        # A table of pandas.
+        (frames((SCRIPT, "main", "X = df[:, 1:]"), ("pandas/core/frame.py", "__getitem__", "self.columns.get_loc(key)"))
+         + "pandas.errors.InvalidIndexError: (slice(None, None, None), slice(1, None, None))\n", "a table of pandas",
+         ".iloc", "tokenizer"),
+        (frames((SCRIPT, "main", "y = out[0:30]")) + "KeyError: slice(0, 30, None)\n", "a dict or a table", "tokenizer",
+         "table of pandas is sliced"),
+    ],
+)  # fmt: skip
+def test_one_process_and_other_programs(log: str, title: str, words: str, absent: str, tmp_path: Path) -> None:
     _, shown, text = explained(tmp_path, log)
     assert title in shown and words in text and absent not in f"{shown} {text}", (shown, text)

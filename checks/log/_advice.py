@@ -17,6 +17,7 @@ _THEIRS = re.compile(
 )
 _SHARDING = "Shard "  # how the text of such a fix begins. One that only names FSDP or DeepSpeed can be about them.
 _WITH_ACCELERATE = ("With accelerate", "Let accelerate")  # likewise
+_BACKWARD = re.compile(r"\baccelerator\.backward\((?P<loss>[^()]+)\)")
 _DEVICE = re.compile(r"\baccelerator\.device(?:, dtype=weight_dtype)?")  # what other scripts mostly call device
 
 
@@ -30,13 +31,17 @@ def for_program(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     if log is None or not _is_own(log):
         return problem
     own = [
-        replace(fix, commands=tuple(_DEVICE.sub("device", one) for one in fix.commands if not _THEIRS.match(one)))
+        replace(fix, commands=tuple(_in_plain_torch(one) for one in fix.commands if not _THEIRS.match(one)))
         for fix in problem.fixes
         if not fix.text.startswith(_WITH_ACCELERATE)
     ]
     alone = not log.fallen and not any(log.ranks)
     of_one = [fix for fix in own if not fix.text.startswith(_SHARDING)] if alone else own
     return replace(problem, fix=tuple(of_one or own))
+
+
+def _in_plain_torch(command: str) -> str:
+    return _BACKWARD.sub(r"(\g<loss>).backward()", _DEVICE.sub("device", command))
 
 
 def _is_own(log: Log) -> bool:

@@ -107,7 +107,7 @@ VALUES_IN_16_BITS = Case(
     ".bfloat16() or .to(device, dtype), or stand as columns in an array of floats; or features, or the output of a "
     "layer under autocast, were passed in their place. Large ids are already rounded in 16 bits: bfloat16 holds "
     "integers exactly only up to 256, float16 up to 2,048.",
-    (Fix("Keep the indices apart from the values, as integers.",
+    (Fix("Keep the indices in a tensor of integers of their own.",
          ("ids = table[:, 0].long()  # before .half()", "print(x.dtype, x.min(), x.max())")),),
     'Traceback (most recent call last):\n  File "/w/tab.py", line 30, in forward\n    e = self.emb(x[:, 0])\n'
     '  File "/x/site-packages/torch/nn/functional.py", line 2551, in embedding\n'

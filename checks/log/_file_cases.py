@@ -28,7 +28,7 @@ FILES = (
     Case(said(r"but there is a file for (?:TensorFlow|Flax|PyTorch)|Use `from_(?:tf|flax|pt)=True`"),
          "{folder} has no weights for this class ({file}), but those of another library, as the message says",
          "The repository or folder was saved with TensorFlow, Flax or PyTorch alone. transformers converts the weights "
-         "while it loads them, if it is told to and that library is installed. transformers 5 no longer does so.",
+         "while it loads them, if the option asks for it and that library is installed. transformers 5 does not.",
          (Fix("Load them with the option that the message names, and save the model once in the form that you need.",
               ("AutoModel.from_pretrained(MODEL, from_tf=True).save_pretrained(FOLDER)", "pip show transformers")),),
          "OSError: org/model does not appear to have a file named pytorch_model.bin but there is a file for TensorFlow "

@@ -8,6 +8,7 @@ from mgpu.signature import Case, Row, signatures
 from . import _device_cases, _plain_torch_cases, _recomputed_dtypes
 from ._circumstances import said
 from ._in_place_cases import CHANGED_IN_PLACE
+from ._one_process_cases import RECOMPUTED_BY_SCRIPT
 from ._trainer_arguments import handed_to_trainer
 from ._unused_parameters import FIX, TITLE, WHY, explain_unused
 from ._wrapper_cases import ATTRIBUTES, DATA_PARALLEL, NOT_A_MODEL, ONE_SAMPLE_PER_RANK
@@ -240,7 +241,7 @@ ROWS = (
             ("model.config.use_cache = False",
              "accelerate launch --fsdp_activation_checkpointing true ...")), _CHECKPOINT,
         because_of=("log_recomputation_finds_shards",), explain=_recomputed_dtypes.explain,
-        cases=(_recomputed_dtypes.PATCHED_LATE,)),
+        cases=(_recomputed_dtypes.PATCHED_LATE, RECOMPUTED_BY_SCRIPT)),
     Row("log_static_graph_changed", "root", "script",
         r"training graph has changed in this iteration|not compatible with static_graph set to True",
         ("RuntimeError: Your training graph has changed in this iteration, e.g., one parameter is used in first "
