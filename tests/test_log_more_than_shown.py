@@ -291,3 +291,40 @@ NO_TOOLKIT = "OSError: CUDA_HOME environment variable is not set. Please set it 
 def test_one_process_and_other_programs(log: str, title: str, words: str, absent: str, tmp_path: Path) -> None:
     _, shown, text = explained(tmp_path, log)
     assert title in shown and words in text and absent not in f"{shown} {text}", (shown, text)
+
+
+ELEMENT = "TypeError: expected Tensor as element 0 in argument 0, but got {}\n"
+NO_WINDOW = (
+    "cv2.error: OpenCV(4.8.0) window.cpp:1272: error: (-2:Unspecified error) The function is not implemented. Rebuild "
+    "the library with Windows, GTK+ 2.x or Cocoa support.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "title", "words", "absent"),
+    [
+        # What a list of tensors holds: rewards are no rows of a dataset, and a number of numpy is no array.
+        (frames((SCRIPT, "learn", "r = torch.stack(self.rewards)")) + ELEMENT.format("float"), "a plain number (float)",
+         "torch.tensor(items)", "set_format"),
+        (frames((SCRIPT, "learn", "r = torch.cat(self.rewards)")) + ELEMENT.format("numpy.float64"),
+         "a plain number (numpy.float64)", "torch.tensor(items)", "from_numpy"),
+        (frames((SCRIPT, "learn", "r = torch.cat(parts)")) + ELEMENT.format("numpy.ndarray"), "a NumPy array",
+         "from_numpy", "plain number"),
+        (frames((SCRIPT, "main", "for b in loader:"), ("transformers/data/data_collator.py", "f", "torch.stack(x)"))
+         + ELEMENT.format("list"), "is a list", "set_format", "plain number"),
+        # exp() of what is no loss.
+        (frames((SCRIPT, "accept", "p = math.exp(-d / t)")) + "OverflowError: math range error\n", "too large for a",
+         "math.exp(min(x, 700))", "clip_grad"),
+        (frames((SCRIPT, "show", "ppl = math.exp(loss)")) + "OverflowError: math range error\n", "too large for a",
+         "clip_grad", "probability"),
+        # An OpenCV without windows, a Qt of another package, and a machine without a screen.
+        (frames((SCRIPT, "main", "cv2.imshow('a', x)")) + NO_WINDOW, "OpenCV has no windows", "pip uninstall", "xvfb"),
+        ('Could not load the Qt platform plugin "cocoa" in "" even though it was found.\n', "different releases of Qt",
+         "QT_DEBUG_PLUGINS", "xvfb"),
+        ("_tkinter.TclError: no display name and no $DISPLAY environment variable\n", "no screen", "xvfb",
+         "QT_DEBUG_PLUGINS"),
+    ],
+)  # fmt: skip
+def test_lists_exponents_and_windows(log: str, title: str, words: str, absent: str, tmp_path: Path) -> None:
+    _, shown, text = explained(tmp_path, log)
+    assert title in shown and words in text and absent not in f"{shown} {text}", (shown, text)

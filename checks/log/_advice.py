@@ -13,7 +13,8 @@ from mgpu.snapshot import Log
 _HUGGING_FACE = "hugging_face"  # a row of circumstances.py
 # Calls and commands of accelerate, transformers and trl.
 _THEIRS = re.compile(
-    r"accelerate launch |(?:Training|Seq2SeqTraining)Arguments\(|(?:SFT|GRPO|DPO)Config\(|Accelerator\("
+    r"accelerate launch |accelerator\.unwrap_model\(|"
+    r"(?:Training|Seq2SeqTraining)Arguments\(|(?:SFT|GRPO|DPO)Config\(|Accelerator\("
 )
 _SHARDING = "Shard "  # how the text of such a fix begins. One that only names FSDP or DeepSpeed can be about them.
 _WITH_ACCELERATE = ("With accelerate", "Let accelerate")  # likewise

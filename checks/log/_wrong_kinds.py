@@ -75,6 +75,13 @@ _NOT_FINITE = (
         ("df = df.dropna(subset=['name'])", "n = int(x) if math.isfinite(x) else 0"),
     ),
 )
+_TOO_LARGE = (
+    Fix("Print the argument before that line.", ("print(x)",)),
+    Fix(
+        "Limit it, or compute with logarithms. numpy gives inf instead of an exception.",
+        ("math.exp(min(x, 700))", "p = 1.0 if x >= 0 else math.exp(x)  # a probability of acceptance", "np.exp(x)"),
+    ),
+)
 _LOSSES = frozenset({"loss_logged", "training_loss_finite", "training_loss_nan"})
 
 
@@ -286,8 +293,8 @@ def _too_large(one: UncaughtException) -> Meaning | None:
         title,
         f"{why}If it is computed from the loss, the training probably diverged before this line: look at the losses "
         "above it.",
-        _NOT_FINITE
-        if found and not of_loss
+        (_NOT_FINITE if found else _TOO_LARGE)
+        if not of_loss
         else (
             Fix(
                 "If the training diverged, lower the learning rate, warm it up, and clip the gradients.",

@@ -141,7 +141,7 @@ ROWS = (
         ("  exitcode  : -8 (pid: 11)  (SIGFPE)", "Signal 8 (SIGFPE) received by PID 11",
          "Floating point exception (core dumped)"),
         "a library divided an integer by zero (SIGFPE)",
-        "Compiled code got a size of zero: an empty batch on one rank, or a library that miscounts devices.",
+        "Compiled code got a size of zero: an empty batch or tensor, or a library that miscounts devices.",
         Fix("Show the Python line where it happened.", ("PYTHONFAULTHANDLER=1 mgpu launch train.py",)), _SIGNALS,
         exit_code=-8),
     Row("log_rank_user_signal", "root", "kernel",
@@ -157,7 +157,7 @@ ROWS = (
         ("double free or corruption (!prev)", "free(): invalid pointer", "malloc(): corrupted top size",
          "corrupted size vs. prev_size", "munmap_chunk(): invalid pointer",
          "*** stack smashing detected ***: terminated"),
-        "compiled code corrupted the memory of a rank",
+        "compiled code corrupted the memory of its process",
         "glibc found its heap or stack overwritten and aborted the process: a library bug, or two versions of one "
         "library in a process. The line that detected it is rarely the cause.",
         (Fix("Check whether the libraries are compatible.", ("mgpu doctor --only libraries",)),

@@ -131,8 +131,10 @@ ROWS = (
          "gradient.", "AssertionError: DistributedDataParallel is not needed when a module doesn't have any parameters "
          "that require a gradient."),
         "a model without trainable parameters is wrapped in DDP",
-        "A frozen model (VAE, text encoder, teacher) was passed to prepare().",
-        Fix("Do not pass it to prepare(). Move it to the device yourself.", ("vae.to(accelerator.device)",)),
+        "All its parameters are frozen (a VAE, a text encoder, a teacher), or it has none. prepare() of accelerate and "
+        "some trainers wrap every model that they are given.",
+        Fix("Leave it unwrapped, and do not pass it to prepare(). Move it to the device yourself.",
+            ("vae.to(accelerator.device)",)),
         "https://github.com/kohya-ss/sd-scripts/pull/1374"),
     Row("log_ddp_got_no_numbers", "root", "nccl", r"inconsistent 0 params",
         ("RuntimeError: DDP expects same model across all ranks, but Rank 1 has 338 params, while rank 0 has "
