@@ -15,6 +15,7 @@ from ._circumstances import within
 _COLLATORS = "https://huggingface.co/docs/transformers/main_classes/data_collator"
 _FORMATS = "https://huggingface.co/docs/datasets/use_with_pytorch"
 _OF_DATASETS = frozenset({"datasets", "transformers", "trl"})
+_COLLATES = re.compile(r" in (?:\w*collate\w*|__call__)$")
 _COLUMN = re.compile(r"your features \(`(?P<column>\w+)`")
 _OF_TOKENIZER = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "labels", "special_tokens_mask")
 _OF_LANGUAGE_MODELS = re.compile(r"data_collator\.py in torch_call$")  # DataCollatorForLanguageModeling
@@ -88,7 +89,9 @@ def _by_type(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
             ),
         )
     number = kind in ("int", "float", "bool") or (kind.startswith("numpy.") and kind != "numpy.ndarray")
-    of_datasets = raised is not None and not _OF_DATASETS.isdisjoint(raised.packages)
+    of_datasets = raised is not None and (
+        not _OF_DATASETS.isdisjoint(raised.packages) or bool(_COLLATES.search(raised.place or ""))
+    )
     if number and not of_datasets:
         return Meaning(
             f"item {at} of a list that torch joins into one tensor is a plain number ({kind}), not a tensor",
