@@ -328,3 +328,32 @@ NO_WINDOW = (
 def test_lists_exponents_and_windows(log: str, title: str, words: str, absent: str, tmp_path: Path) -> None:
     _, shown, text = explained(tmp_path, log)
     assert title in shown and words in text and absent not in f"{shown} {text}", (shown, text)
+
+
+DEVICE = "RuntimeError: Invalid device string: '{}'\n"
+SEED = ("torch/random.py", "manual_seed", "seed = int(seed)")
+NOT_USED = "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the loss\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "title", "words", "absent"),
+    [
+        (frames((SCRIPT, "main", "x.to(d)")) + DEVICE.format("cuda:0,1"), "names several devices", "DataParallel",
+         "another form"),
+        (frames((SCRIPT, "main", "x.to(d)")) + DEVICE.format("cuda:x"), "'cuda:x' is not a device", "another form",
+         "DataParallel"),
+        (frames((SCRIPT, "main", "torch.manual_seed(args.seed)"), SEED)
+         + "TypeError: int() argument must be a string or a number, not 'NoneType'\n", "the seed is None",
+         "if seed is not None", "int(seed))"),
+        (frames((SCRIPT, "main", "torch.manual_seed(args.seed)"), SEED)
+         + "ValueError: invalid literal for int() with base 10: 'a'\n", "a seed is not a whole number", "int(seed))",
+         "if seed is not None"),
+        (frames((SCRIPT, "main", "trainer.fit(m)")) + NOT_USED, "the LightningModule has parameters that get no",
+         "ddp_find_unused_parameters_true", "Kwargs"),
+        ("RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.\n",
+         "the model has parameters that get no gradient", "find_unused_parameters=True", "Lightning"),
+    ],
+)  # fmt: skip
+def test_seeds_and_devices(log: str, title: str, words: str, absent: str, tmp_path: Path) -> None:
+    _, shown, text = explained(tmp_path, log)
+    assert title in shown and words in text and absent not in f"{shown} {text}", (shown, text)

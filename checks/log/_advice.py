@@ -42,6 +42,7 @@ def for_program(problem: Problem, facts: Mapping[str, Any]) -> Problem:
 
 
 def _in_plain_torch(command: str) -> str:
+    command = command.replace("accelerator.autocast()", "torch.autocast('cuda')")
     return _BACKWARD.sub(r"(\g<loss>).backward()", _DEVICE.sub("device", command))
 
 

@@ -39,11 +39,12 @@ def key_as_attribute(one: UncaughtException) -> Meaning | None:
     look = python("print({:dotted})", of) if of else None
     return Meaning(
         f"{of or 'an object'} has no {name}, which {place} reads",
-        "Its class looks up names itself, as configs do whose keys are read as attributes. The key is missing in the "
-        "config file and in the defaults, is misspelled (also upper and lower case) or is in another section, or code "
-        "and config are from different versions.",
+        "Its class looks up names itself: a config whose keys are read as attributes, or a wrapper that passes names "
+        "on to what is in it. In a config, the key is missing in the file and in the defaults, is misspelled (also "
+        "upper and lower case) or in another section, or code and config are from different versions. In a wrapper, "
+        "what is inside has no such attribute.",
         (
-            Fix("Print what it has, before that line.", (look or "print(cfg)",)),
+            Fix("Print what it has, before that line.", (look or "print(x)",)),
             Fix(
                 "Look for the key in the config files and the code, and add it or correct the name.",
                 (shell("grep -rnwF --include='*.py' --include='*.y*ml' --include='*.json' -e {} .", name),),

@@ -6,7 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Applies, Case
 from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import every, line_of, never, passed, several_ranks, within
+from ._circumstances import every, line_of, never, passed, said, several_ranks, within
 
 _ATTRIBUTE = "log_wrapped_model_attribute"
 _ENGINE = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/engine.py"
@@ -45,6 +45,18 @@ ATTRIBUTES = (
          "AttributeError: 'DataParallel' object has no attribute 'no_sync'\n",
          "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"),
 )
+UNUSED_IN_LIGHTNING = Case(
+    said(r"It looks like your LightningModule has parameters"),
+    "the LightningModule has parameters that get no gradient in a step, and DDP waits for them",
+    "A layer is not used for this input, or the loss ignores an output. Lightning makes the DDP wrapper itself, by the "
+    "strategy of its Trainer.",
+    (Fix("Freeze or remove the unused parameters, or let DDP search for them.",
+         ("Trainer(strategy='ddp_find_unused_parameters_true')",)),
+     Fix("List them: they have no gradient after the first backward pass.",
+         ("def on_after_backward(self): print([n for n, p in self.named_parameters() if p.grad is None])",))),
+    "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the loss returned "
+    "by training_step.\n",
+    "https://lightning.ai/docs/pytorch/stable/api/lightning.pytorch.strategies.DDPStrategy.html")
 DATA_PARALLEL = Case(
     every(line_of(_ATTRIBUTE, r"(?<!Distributed)(?<!Sharded)DataParallel'? object"), never(passed(r"^accelerate/"))),
     "the script reads .{name} from the wrapper {wrapper}, but it belongs to the model inside",

@@ -74,6 +74,31 @@ def _of_column(groups: Mapping[str, str], raised: UncaughtException | None) -> M
     )
 
 
+def _of_own_values(kind: str, at: str) -> Meaning | None:
+    """Explain a number or a list that does not come from the datasets library, as far as the log shows it."""
+    number = kind in ("int", "float", "bool") or (kind.startswith("numpy.") and kind != "numpy.ndarray")
+    if number:
+        return Meaning(
+            f"item {at} of a list that torch joins into one tensor is a plain number ({kind}), not a tensor",
+            "torch.stack, torch.cat and pad_sequence join tensors. Rewards, losses after .item(), lengths and labels "
+            "are plain numbers, and become a tensor at once.",
+            (
+                Fix(
+                    "Make a tensor of the numbers. For losses that are to be trained, keep them as tensors.",
+                    ("torch.tensor(items)", "losses.append(loss)  # not: loss.item()"),
+                ),
+                _LOOK,
+            ),
+        )
+    if kind == "list":
+        return Meaning(
+            f"item {at} of a list that torch joins into one tensor is a list, not a tensor",
+            "A dataset, a transform or a function gives lists of Python, and nothing converts them before this line.",
+            (Fix("Convert each of them.", ("torch.stack([torch.tensor(x) for x in items])",)), _LOOK),
+        )
+    return None
+
+
 def _by_type(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain what is given in place of a tensor."""
     kind, at = groups["type"], groups["at"]
@@ -88,29 +113,11 @@ def _by_type(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
                 ),
             ),
         )
-    number = kind in ("int", "float", "bool") or (kind.startswith("numpy.") and kind != "numpy.ndarray")
     of_datasets = raised is not None and (
         not _OF_DATASETS.isdisjoint(raised.packages) or bool(_COLLATES.search(raised.place or ""))
     )
-    if number and not of_datasets:
-        return Meaning(
-            f"item {at} of a list that torch joins into one tensor is a plain number ({kind}), not a tensor",
-            "torch.stack, torch.cat and pad_sequence join tensors. Rewards, losses after .item(), lengths and labels "
-            "are plain numbers, and become a tensor at once.",
-            (
-                Fix(
-                    "Make a tensor of the numbers. For losses that are to be trained, keep them as tensors.",
-                    ("torch.tensor(items)", "losses.append(loss)  # not: loss.item()"),
-                ),
-                _LOOK,
-            ),
-        )
-    if kind == "list" and not of_datasets:
-        return Meaning(
-            f"item {at} of a list that torch joins into one tensor is a list, not a tensor",
-            "A dataset, a transform or a function gives lists of Python, and nothing converts them before this line.",
-            (Fix("Convert each of them.", ("torch.stack([torch.tensor(x) for x in items])",)), _LOOK),
-        )
+    if not of_datasets and (meant := _of_own_values(kind, at)):
+        return meant
     if kind in ("list", "int", "float"):
         return Meaning(
             f"item {at} of a list that torch joins into one tensor is a {kind}, not a tensor",

@@ -11,7 +11,7 @@ from ._in_place_cases import CHANGED_IN_PLACE
 from ._one_process_cases import RECOMPUTED_BY_SCRIPT
 from ._trainer_arguments import handed_to_trainer
 from ._unused_parameters import FIX, TITLE, WHY, explain_unused
-from ._wrapper_cases import ATTRIBUTES, DATA_PARALLEL, NOT_A_MODEL, ONE_SAMPLE_PER_RANK
+from ._wrapper_cases import ATTRIBUTES, DATA_PARALLEL, NOT_A_MODEL, ONE_SAMPLE_PER_RANK, UNUSED_IN_LIGHTNING
 
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
@@ -65,7 +65,8 @@ ROWS = (
          "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the loss "
          "returned by training_step.", "Parameter indices which did not receive grad for rank 0: 12 13 14",
          "Parameters which did not receive grad for rank 14: final_block.bias, norm_mid.weight"),
-        TITLE, WHY, FIX, "https://github.com/pytorch/pytorch/issues/43259", explain=explain_unused),
+        TITLE, WHY, FIX, "https://github.com/pytorch/pytorch/issues/43259", explain=explain_unused,
+        cases=(UNUSED_IN_LIGHTNING,)),
     Row("log_ddp_forward_bypassed", "root", "script",
         r"(?:expect_autograd_hooks_|autograd_hooks_expected_|require_finalize_) INTERNAL ASSERT FAILED",
         ('RuntimeError: expect_autograd_hooks_ INTERNAL ASSERT FAILED at "/pytorch/torch/csrc/distributed/c10d/'
