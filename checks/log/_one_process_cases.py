@@ -55,7 +55,7 @@ CLASS_OF_SCRIPT = Case(
 DEFINED_TOO_LATE = Case(
     said(r"on <module '__mp_main__'"),
     "a process that the script starts does not find {name}: the script defines it where only the first process gets to",
-    "With spawn (Windows, macOS), each worker imports the script anew, under the name __mp_main__, and leaves out what "
+    "With spawn (Windows, macOS), each worker imports the script itself as __mp_main__, and leaves out what "
     "is below `if __name__ == '__main__':`. A function or class that a DataLoader or a pool needs must be above it.",
     (Fix("Move its definition to the top level of the file, or into a module that the script imports."),
      Fix("Until then, load without workers.", ("DataLoader(dataset, num_workers=0)",))),
