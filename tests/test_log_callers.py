@@ -80,7 +80,7 @@ PEFT = ("peft/peft_model.py", "forward", "return self.base_model(**kwargs)")
          "vision_tower.to(accelerator.device"),
         (((SCRIPT, "main", "z = net(px)"), MODULE),
          "RuntimeError: Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same",
-         "the input of net is on the CPU, and its weights are on the GPU", "prepare the DataLoader"),
+         "the input of net is on the CPU, and its weights are on the GPU", "x = x.to(accelerator.device)"),
         (((SCRIPT, "main", "z = self.vae.encode(px)"), MODULE),
          "RuntimeError: Input type (torch.cuda.FloatTensor) and weight type (CUDABFloat16Type) should be the same",
          "the input of self.vae.encode has another dtype than its weight", "autocast"),

@@ -232,7 +232,7 @@ SHARDED = "got mixed torch.Tensor and DTensor, need to convert all torch.Tensor 
          "a model that is already sharded (DTensor) was given to DDP", "tp_plan"),
         ("RuntimeError: The size of tensor a (16256) must match the size of tensor b (65024) at dimension 0",
          ("megatron",), "4 times as large", "Pad sequences to a multiple of 4"),
-        ("RuntimeError: The size of tensor a (0) must match the size of tensor b (4096) at dimension 1", ("torch",),
+        ("RuntimeError: The size of tensor a (0) must match the size of tensor b (4096) at dimension 1", ("deepspeed",),
          "a parameter or gradient of size 0 was used", "ZeRO-2"),
         ("ValueError: hidden_size (100) must be divisible by num_heads (12)", ("transformers",),
          "a size cannot be divided evenly", "Change one of the two sizes"),

@@ -49,7 +49,7 @@ SPLAT = ("diff_gaussian_rasterization/__init__.py", "forward", "num_rendered = _
         ("net(x)", (), "RuntimeError: CUDA error: invalid configuration argument", "this GPU cannot run", "GPU"),
         ("cv2.imshow('x', image)", (), "cv2.error: OpenCV(4.9.0) /io/window.cpp:1272: error: (-2:Unspecified) The "
          "function is not implemented. Rebuild the library with Windows, GTK+ 2.x in function 'cvShowImage'",
-         "no screen, or a Qt or OpenCV that does not fit", "MPLBACKEND"),
+         "this OpenCV has no windows", "cv2.imwrite"),
         ("obs, reward, done, info = env.step(action)", (), "ValueError: too many values to unpack (expected 4)",
          "step() of the environment returns 5 values", "terminated or truncated"),
         ("state, mask = self.env.reset()", (), "ValueError: not enough values to unpack (expected 2, got 1)",

@@ -8,7 +8,19 @@ from mgpu.check import Fix
 from mgpu.signature import Case
 from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import either, every, in_own_line, own_line, raised_in, said, shown, through, within
+from ._circumstances import (
+    either,
+    every,
+    in_own_line,
+    never,
+    own_line,
+    raised_in,
+    said,
+    several_ranks,
+    shown,
+    through,
+    within,
+)
 
 _MOVES = "https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html"
 _BIG_MODELS = "https://huggingface.co/docs/accelerate/concept_guides/big_model_inference"
@@ -50,7 +62,7 @@ TWO_DEVICES = (
          "    self.past = torch.cat([self.past, state], dim=1)\nRuntimeError: Expected all tensors to be on the same "
          "device, but found at least two devices, cuda:1 and cuda:0!",
          "https://github.com/pytorch/pytorch/blob/main/torch/nn/modules/module.py"),
-    Case(either(_IN_REPLICA, shown("data_parallel")),
+    Case(every(either(_IN_REPLICA, shown("data_parallel")), never(said(r"(?i)\bcpu\b"))),
          "nn.DataParallel copied the model to several GPUs, and a tensor stayed on the GPU of another copy",
          "Started with plain python on a node with several GPUs, Trainer and older scripts use nn.DataParallel. A "
          "device that is stored in the model, a tensor made on cuda:0, or a quantized or dispatched model does not "
@@ -117,11 +129,27 @@ TWO_DEVICES = (
                "torch.load(PATH, map_location=device)")),),
          _ON_TWO.format(file="torch/optim/adamw.py", function="step", devices="cuda:0 and cpu", end=""),
          "https://pytorch.org/docs/stable/optim.html"),
-    Case(every(said(r"\bcpu\b"), either(shown("spread_by_device_map"), within(r"accelerate/hooks\.py in"))),
+    Case(every(said(r"\bcpu\b"), shown("spread_by_device_map"), shown("weights_offloaded")),
          "a part of the model was offloaded to the CPU by device_map, and is used with a tensor on the GPU",
          "The model did not fit on the visible GPUs, so device_map left layers on the CPU. They are moved for their "
          "own forward pass only, not for training or a use outside of it.",
          (_PER_GPU, Fix("If the model is too large for one GPU, shard it instead.", ("mgpu configure", "nvidia-smi"))),
+         "Some parameters are on the meta device because they were offloaded to the cpu.\nloading with "
+         "device_map='auto'\n"
+         + _ON_TWO.format(file="accelerate/hooks.py", function="new_forward", devices="cpu and cuda:0", end=""),
+         _BIG_MODELS),
+    Case(every(said(r"\bcpu\b"), either(shown("spread_by_device_map"), within(r"accelerate/hooks\.py in"))),
+         "one tensor is on the CPU and one on the GPU, in a model whose parts accelerate places on devices",
+         "device_map, or enable_model_cpu_offload() of diffusers, gives the parts hooks, which move a part's direct "
+         "inputs to its device. What the script or the model's code makes or keeps itself (embeddings, latents, masks, "
+         "positions), and a part whose weights are used without calling it, stays where it is. A part that did not fit "
+         "on the GPU is on the CPU outside of its own forward pass.",
+         (Fix("Print where both are, and move the tensor.",
+              ("print(x.device, next(module.parameters()).device)", "x = x.to(module.weight.device)")),
+          Fix("If the GPU has room for the whole model, place it there without hooks.",
+              ("from_pretrained(MODEL).to('cuda')", "pipe.to('cuda')  # in place of enable_model_cpu_offload()")),
+          Fix("To train it on several GPUs, start one process per GPU without device_map, and shard a model that is "
+              "too large.", ("mgpu launch train.py", "mgpu configure"))),
          _ON_TWO.format(file="accelerate/hooks.py", function="new_forward", devices="cpu and cuda:0", end=""),
          _BIG_MODELS),
     Case(every(_CPU_IN_OWN_LINE, own_line(r"param|state_dict|\.data\b"),
@@ -145,6 +173,17 @@ TWO_DEVICES = (
               ("mask = torch.zeros(n, device=x.device)", "y = y.to(x.device)",
                "self.register_buffer('table', table)"))),
          _OWN_LINE.format(code="x = x * mask"), _MOVES),
+    Case(every(said(r"\bmps\b"), said(r"(?i)\bcpu\b")),
+         "one tensor is on the CPU, and one on Apple's GPU (mps)",
+         "The model, a batch, or a tensor that the script or a module makes itself was not moved. A module moves only "
+         "its parameters and registered buffers with it.",
+         (Fix("Move the model once, and each batch before the call.",
+              ("device = torch.device('mps'); model.to(device)", "x, y = x.to(device), y.to(device)")),
+          Fix("Print the devices before that line.", ("print(x.device, next(model.parameters()).device)",))),
+         'Traceback (most recent call last):\n  File "/Users/ada/train.py", line 58, in <module>\n    y = net(x)\n'
+         '  File "/Users/ada/site-packages/torch/nn/functional.py", line 9, in linear\n    return f(x)\n'
+         "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, mps:0 and cpu!",
+         "https://docs.pytorch.org/docs/stable/notes/mps.html"),
 )
 
 DEVICE_MAP = (
@@ -275,14 +314,29 @@ META = (
          "Detected DeepSpeed ZeRO-3: activating zero.init() for this model\n"
          + _META.format(file="transformers/modeling_utils.py", function="_load_state_dict_into_meta_model"),
          "https://github.com/huggingface/accelerate/issues/2809"),
-    Case(within(r"_load_state_dict_into_meta_model|set_module_tensor_to_device"),
+    Case(every(within(r"_load_state_dict_into_meta_model|set_module_tensor_to_device"),
+               either(shown("fsdp"), several_ranks)),
          "from_pretrained() on this rank has no values to load: other ranks' weights are expected to come from rank 0",
          "With FSDP, only one rank reads the weights (fsdp_cpu_ram_efficient_loading), and some releases of "
          "transformers (4.34) and accelerate (0.23) mistake which one, above all on several nodes.",
          (Fix("Upgrade both.", ("pip install --upgrade transformers accelerate",)),
           Fix("Or let every rank read them.", ("export FSDP_CPU_RAM_EFFICIENT_LOADING=false",))),
-         _META.format(file="transformers/modeling_utils.py", function="_load_state_dict_into_meta_model"),
+         "distributed_type: FSDP\n"
+         + _META.format(file="transformers/modeling_utils.py", function="_load_state_dict_into_meta_model"),
          "https://github.com/huggingface/accelerate/issues/2031"),
+    Case(within(r"_load_state_dict_into_meta_model|set_module_tensor_to_device"),
+         "a model is loaded empty (meta device), and there are no values for one of its weights",
+         "low_cpu_mem_usage and device_map make the model without values, and then fill in those of the checkpoint. "
+         "This value is on the meta device, too: the call is within init_empty_weights() or torch.device('meta'), the "
+         "variables of FSDP are set in a run without it, or releases of transformers, accelerate and diffusers do not "
+         "fit together.",
+         (Fix("Upgrade them together.", ("pip install --upgrade transformers accelerate",)),
+          Fix("Look for leftover variables and for the context.",
+              ("env | grep -E 'FSDP|ACCELERATE'", "unset ACCELERATE_USE_FSDP FSDP_CPU_RAM_EFFICIENT_LOADING",
+               "grep -rnE --include='*.py' \"init_empty_weights|device\\('meta'\\)\" .")),
+          Fix("Or load it with values at once.", ("from_pretrained(MODEL, low_cpu_mem_usage=False)",))),
+         _META.format(file="transformers/modeling_utils.py", function="_load_state_dict_into_meta_model"),
+         _BIG_MODELS),
     Case(either(shown("spread_by_device_map"),
                 within(r"nn/parallel/|_move_model_to_device|accelerate/big_modeling|in (?:cuda|half)$")),
          "a model is moved that has parts without values on the GPU: probably device_map has offloaded them",
@@ -290,60 +344,5 @@ META = (
          "empty parameters (meta) in their place. Such a model cannot be moved, copied or wrapped.",
          (_PER_GPU, Fix("Remove device_map, and shard a model that is too large for one GPU.", ("mgpu configure",))),
          _META.format(file="transformers/trainer.py", function="_move_model_to_device"), _BIG_MODELS),
-)
-
-_DTYPES = ('Traceback (most recent call last):\n  File "/x/site-packages/{file}", line 9, in {function}\n    y = f(x)\n'
-           "RuntimeError: {message}")
-_MAT = "mat1 and mat2 must have the same dtype, but got Float and BFloat16"
-DTYPES = (
-    Case(every(said(r"not implemented for '(?:Half|BFloat16)'"),
-               within(r"^torch/optim/(?!lr_scheduler)\w+\.py in|^(?:deepspeed|apex)/\S*adam\S*\.py in")),
-         "the optimizer's step computes in 16 bits, and torch has no such operation for this dtype on this device",
-         "The message names the operation and the dtype (Half is fp16). The optimizer works on the parameters as "
-         "they are stored, outside of autocast. On the CPU (offload) and on devices other than NVIDIA's "
-         "and AMD's GPUs, releases of torch lack operations for fp16.",
-         (Fix("Load the trained parameters in fp32, and let mixed precision compute in 16 bits.",
-              ("from_pretrained(..., torch_dtype=torch.float32)", "TrainingArguments(bf16=True)",
-               "print({{p.dtype for p in model.parameters()}}, {{p.device for p in model.parameters()}})")),
-          Fix("Or use a newer torch, which has more of them.", ("pip show torch",))),
-         _DTYPES.format(file="torch/optim/adam.py", function="_single_tensor_adam",
-                        message="\"lerp_kernel_scalar\" not implemented for 'Half'"),
-         "https://docs.pytorch.org/docs/stable/amp.html"),
-    Case(said(r"FlashAttention(?:-\d)? only supports?"),
-         "FlashAttention got fp32 tensors: it computes in fp16 and bf16 only",
-         "The model was loaded in fp32 and runs outside of autocast, or a layer (norms in fp32, LoRA, "
-         "prepare_model_for_kbit_training) makes its query and key fp32.",
-         (Fix("Load the model in bf16, and compute inside autocast.",
-              ("from_pretrained(..., torch_dtype=torch.bfloat16)", "TrainingArguments(bf16=True)",
-               "with torch.autocast('cuda', dtype=torch.bfloat16):")),
-          Fix("Or use PyTorch's attention.", ("from_pretrained(..., attn_implementation='sdpa')",))),
-         _DTYPES.format(file="flash_attn/flash_attn_interface.py", function="forward",
-                        message="FlashAttention only support fp16 and bf16 data type"),
-         "https://github.com/Dao-AILab/flash-attention"),
-    Case(within(r"in generate$|generation/utils\.py|in log_validation$"),
-         "two tensors have different dtypes in generation, which runs outside of mixed precision",
-         "The trainer computes the forward pass of a step inside autocast. generate() and samples for validation do "
-         "not run there by themselves.",
-         (Fix("Run it inside autocast, or load everything in one dtype.",
-              ("with torch.autocast('cuda', dtype=torch.bfloat16):", "TrainingArguments(bf16_full_eval=True)")),),
-         _DTYPES.format(file="transformers/generation/utils.py", function="generate", message=_MAT),
-         "https://pytorch.org/docs/stable/amp.html"),
-    Case(within(r"(?:^|/)peft/"),
-         "an adapter (LoRA) and its base model have different dtypes",
-         "PEFT keeps trained adapters in fp32, the base model is in bf16 or fp16, and the layer ran outside of "
-         "autocast.",
-         (Fix("Train with mixed precision, or cast the adapter too.",
-              ("TrainingArguments(bf16=True)", "model.to(torch.bfloat16)",
-               "get_peft_model(model, config, autocast_adapter_dtype=False)")),),
-         _DTYPES.format(file="peft/tuners/lora/layer.py", function="forward", message=_MAT),
-         "https://huggingface.co/docs/peft/developer_guides/troubleshooting"),
-    Case(within(r"deepspeed/runtime/"),
-         "an input has another dtype than the weights: DeepSpeed runs the model in bf16 or fp16 without autocast",
-         "DeepSpeed converts the weights, and casts only the direct float inputs of the engine's forward(). Images, "
-         "masks, embeddings or buffers made inside the model stay in fp32.",
-         (Fix("Cast them to the model's dtype where they are made.", ("x = x.to(self.dtype)",)),
-          Fix("Or let torch cast (newer releases of DeepSpeed).", ('"torch_autocast": {{"enabled": true}}',))),
-         _DTYPES.format(file="deepspeed/runtime/engine.py", function="forward", message=_MAT),
-         "https://www.deepspeed.ai/docs/config-json/"),
 )
 # fmt: on

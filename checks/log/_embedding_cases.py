@@ -10,6 +10,7 @@ from mgpu.command_line import python
 from mgpu.signature import Case
 
 from ._circumstances import called, either, every, message, never, printed, reported, shown, within
+from ._image_cases import NO_TEXT
 
 LOSS = (
     r"^torch/nn/(?:functional\.py in (?:cross_entropy|nll_loss)|modules/loss\.py)|"
@@ -98,8 +99,24 @@ BEFORE_LOSS = Case(
     (_BATCH, _CUT,
      Fix("If they fit, find the embedding.", ("CUDA_LAUNCH_BLOCKING=1 python train.py",))),
     _ENCODING, "https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution")
+_IN_16_BITS = message(r"'indices' .*; but got \S*(?:BFloat16|Half)")
+VALUES_IN_16_BITS = Case(
+    every(_IN_16_BITS, NO_TEXT, never(shown("hugging_face"))),
+    "an embedding got fp16 or bf16 values as its indices, and needs integers ({the_place})",
+    'The line is "{the_line}". Indices (ids, categories, positions) were cast with everything else by .half(), '
+    ".bfloat16() or .to(device, dtype), or stand as columns in an array of floats; or features, or the output of a "
+    "layer under autocast, were passed in their place. Large ids are already rounded in 16 bits: bfloat16 holds "
+    "integers exactly only up to 256, float16 up to 2,048.",
+    (Fix("Keep the indices in a tensor of integers of their own.",
+         ("ids = table[:, 0].long()  # before .half()", "print(x.dtype, x.min(), x.max())")),),
+    'Traceback (most recent call last):\n  File "/w/tab.py", line 30, in forward\n    e = self.emb(x[:, 0])\n'
+    '  File "/x/site-packages/torch/nn/functional.py", line 2551, in embedding\n'
+    "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\n"
+    "RuntimeError: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
+    "got torch.cuda.HalfTensor instead (while checking arguments for embedding)",
+    "https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html")
 IDS_IN_16_BITS = Case(
-    message(r"'indices' .*; but got \S*(?:BFloat16|Half)"),
+    _IN_16_BITS,
     "token ids were cast to bfloat16 or float16, and an embedding needs integers ({the_place})",
     'The line is "{the_line}". Tokenizers and data sets give integers. Only a cast in the code makes 16-bit numbers of '
     "them: .to(device, dtype), .half() or .bfloat16() on everything in a batch, or on the whole output of a tokenizer "
@@ -110,6 +127,7 @@ IDS_IN_16_BITS = Case(
      Fix("Or convert the model alone, and leave its inputs.",
          ("inputs = tokenizer(text, return_tensors='pt').to(device)",))),
     'Traceback (most recent call last):\n  File "/w/talk.py", line 30, in answer\n    out = model.generate(**inputs)\n'
+    '  File "/x/site-packages/transformers/generation/utils.py", line 9, in generate\n    return f(x)\n'
     '  File "/x/site-packages/torch/nn/functional.py", line 2551, in embedding\n'
     "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\n"
     "RuntimeError: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "

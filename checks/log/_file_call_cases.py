@@ -61,6 +61,17 @@ LOCK_TAKEN = Case(
      Fix("If the ranks should take turns, wait for it.", ("fcntl.flock(f, fcntl.LOCK_EX)",))),
     _SCRIPT.format(line="fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)") +
     "BlockingIOError: [Errno 11] Resource temporarily unavailable", "https://docs.python.org/3/library/fcntl.html")
+NOT_READY = Case(
+    source_line(r"\.(?:recv|recv_into|recvfrom|read\w*|write|send|sendall|accept|flush)\(|\bos\.(?:read|write)\(|"
+                r"\b(?:print|input)\("),
+    "a file, pipe or socket was not ready to be read or written at {the_place}, and is set not to wait",
+    'The line is "{the_line}". The other end had sent nothing yet, or did not take more. A non-blocking descriptor '
+    "raises this instead of waiting: the script set it (setblocking(False), O_NONBLOCK), or another program that "
+    "shares the terminal or the pipe did. No limit on processes is the reason.",
+    (Fix("Let it wait, or try again when it is ready.",
+         ("sock.setblocking(True)", "select.select([sock], [], [], 1.0)", "os.set_blocking(1, True)  # stdout")),),
+    _SCRIPT.format(line="data = sock.recv(4096)") + "BlockingIOError: [Errno 11] Resource temporarily unavailable",
+    "https://docs.python.org/3/library/socket.html#notes-on-socket-timeouts")
 NO_MEMORY_TO_START = Case(
     every(message(r"^\[Errno 12\]"), source_line(r"\bfork\(|fork_exec\(|child_exception_type\(")),
     "a process could not be started: the system does not promise the memory that its copy of this one could need",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import either, every, said, within
+from ._circumstances import either, every, never, said, within
 
 _HUB = "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/hub.py"
 _VERL = "https://verl.readthedocs.io/en/latest/advance/checkpoint.html"
@@ -18,7 +18,30 @@ _MISSING = ('Traceback (most recent call last):\n  File "/x/{frame}", line 3, in
 _MERGE_VERL = Fix("Merge the shards into a model first.",
                   ("python -m verl.model_merger merge --backend fsdp --local_dir global_step_20/actor --target_dir "
                    "OUT",))
+# A name of the Hub, or a relative folder of two parts; that of a run's own output is a folder.
+_OF_HUB = every(said(r"^(?!(?:\./)?(?:out|outputs?|results?|runs?|models?|checkpoints?|ckpts?|logs?|saved?\w*)/)"
+                     r"[A-Za-z0-9][\w.-]*/[\w.-]+ does not appear to have a file named"),
+                never(said(r"^\S*(?:checkpoint|global_?step|epoch)[-_]?\d|/(?:last|best|final)\b|^/")))
+_SEE_FILES = Fix("See which files the repository has, and what its card says about loading it.",
+                 ("python -c \"from huggingface_hub import list_repo_files as f; print(*f('ORG/MODEL'), sep='\\n')\"",))
 FILES = (
+    Case(said(r"but there is a file for (?:TensorFlow|Flax|PyTorch)|Use `from_(?:tf|flax|pt)=True`"),
+         "{folder} has no weights for this class ({file}), but those of another library, as the message says",
+         "The repository or folder was saved with TensorFlow, Flax or PyTorch alone. transformers converts the weights "
+         "while it loads them, if the option asks for it and that library is installed. transformers 5 does not.",
+         (Fix("Load them with the option that the message names, and save the model once in the form that you need.",
+              ("AutoModel.from_pretrained(MODEL, from_tf=True).save_pretrained(FOLDER)", "pip show transformers")),),
+         "OSError: org/model does not appear to have a file named pytorch_model.bin but there is a file for TensorFlow "
+         "weights. Use `from_tf=True` to load this model from those weights.\n", _HUB),
+    Case(every(_OF_HUB, said(r"(?i)gguf\S* does not appear")),
+         "{folder} has weights in GGUF, the format of llama.cpp: it has no {file}",
+         "By its name, the repository holds GGUF files only. transformers loads one of them if it is named, and "
+         "converts it to full size; llama.cpp, Ollama and vLLM run it as it is.",
+         (Fix("Name the file, or load the original model instead.",
+              ("AutoModelForCausalLM.from_pretrained('ORG/MODEL-GGUF', gguf_file='NAME.Q4_K_M.gguf')",)), _SEE_FILES),
+         "OSError: org/model-GGUF does not appear to have a file named config.json. Checkout "
+         "'https://huggingface.co/org/model-GGUF/tree/main' for available files.\n",
+         "https://huggingface.co/docs/transformers/gguf"),
     Case(said(r"named \S*-\d{5}-of-\d{5}\.(?:safetensors|bin)\b"),
          "a part of the weights of {folder} is missing: {file}",
          "The model has several files of weights, and its index names this one. Probably its download was broken off, "
@@ -67,6 +90,20 @@ FILES = (
          "names that code, but often not the code itself.",
          (Fix("Copy the code from the base model.", ("cp BASE_MODEL/*.py MODEL_FOLDER/",)),),
          _MISSING.format(frame="infer.py", folder="out/checkpoint-100", file="modeling_internlm2.py"), _HUB),
+    Case(every(_OF_HUB,
+               said(r"named (?:config\.json|\(?'?\S*(?:pytorch_model|model|weights)\S*\.(?:bin|safetensors))")),
+         "{folder} has no {file}: it is not, or not only, a model that transformers loads by its name",
+         "If it is a repository of the Hub: it holds an adapter (adapter_config.json), weights in another format "
+         "(GGUF, a file of another library, a pipeline of diffusers with model_index.json), has the model in a "
+         "subfolder, or its upload is not complete. If it is a folder of this machine: its save or copy is not "
+         "complete, or it holds shards or an adapter.",
+         (_SEE_FILES,
+          Fix("Load what is there with the class that it is for.",
+              ("PeftModel.from_pretrained(base_model, ADAPTER)", "DiffusionPipeline.from_pretrained(MODEL)",
+               "from_pretrained(MODEL, subfolder='NAME')")),
+          _LIST),
+         "OSError: org/model does not appear to have a file named config.json. Checkout "
+         "'https://huggingface.co/org/model/tree/main' for available files.\n", _HUB),
     Case(said(r"named \S*config\.json"),
          "{folder} is not a complete model: it has no config.json",
          "It is the folder above the model, holds an adapter only (adapter_config.json), holds shards of FSDP, ZeRO or "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from mgpu.check import Fix
 from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import with_article
 
@@ -82,6 +83,10 @@ def what_failed(one: UncaughtException) -> str:
     return f"{said if len(said) <= _LONGEST else said[:_LONGEST] + ' ...'} ({one.message.rstrip('.')})"
 
 
+STACK_OF_COMPILED_CODE = Fix(
+    "See which line of Python was running, and which library threw it.",
+    ("PYTHONFAULTHANDLER=1 python train.py", "gdb -batch -ex run -ex bt --args python train.py"),
+)
 NO_TRACEBACK = "The log has only this message, without its traceback: it does not show which code failed."
 
 
@@ -90,10 +95,17 @@ def shows_traceback(one: UncaughtException) -> bool:
     return bool(one.place or one.frames)
 
 
+def of_compiled_code(one: UncaughtException) -> bool:
+    """Whether it is an exception of C++, which has no traceback of Python."""
+    return "::" in one.type
+
+
 def where_raised(one: UncaughtException) -> str:
     """Return what the log shows of the place where it was raised."""
     if shows_traceback(one):
         return "The traceback in the log shows where."
+    if of_compiled_code(one):
+        return "Compiled code (C++) threw it and nothing caught it, which ends the process without a Python traceback."
     if one.code:
         return "The log has the line that failed, without the traceback above it."
     return f"{NO_TRACEBACK}{_of_dict(one)}"

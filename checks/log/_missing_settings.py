@@ -10,6 +10,7 @@ from mgpu.command_line import python, shell
 from mgpu.signature import Meaning as RowMeaning
 from mgpu.snapshot import UncaughtException
 
+from ._keys_as_attributes import key_as_attribute
 from ._own_objects import NAME, Meaning
 
 # Classes whose attributes are the keys of a config file: easydict, ml_collections, mmengine, yacs, fvcore, munch,
@@ -23,6 +24,8 @@ _LACKS = re.compile(r"'(?P<owner>\w+)' object has no attribute '(?P<name>\w+)'(?
 
 def missing_in_config(one: UncaughtException) -> Meaning | None:
     """Explain a key that the object made from a config file does not have."""
+    if looked_up := key_as_attribute(one):
+        return looked_up
     found = _LACKS.match(one.message)
     if not found or not one.place or not _OF_CONFIGS.fullmatch(found["owner"]):
         return None

@@ -61,15 +61,20 @@ def missing_weights(one: UncaughtException) -> Meaning | None:
     relative = "" if path.startswith(("/", "~")) else ", from the folder in which the job runs"
     published = _PUBLISHED.search(f"{path} {one.place}")
     of_run = (
-        "The file must exist before this run. An earlier training run with the same options must have written it: the "
-        "path is made of them. That run was not started, ended before it saved, or had another option, so its file is "
-        "in a folder with another name. Published weights must be downloaded to this path."
+        "The file must exist before this run. If an option names it, the option is misspelled, relative to another "
+        "folder, or of another machine. If the script builds the path of them, an earlier training run with "
+        "the same options must have written it: that run was not started, ended before it saved, or had another "
+        "option, so its file is in a folder with another name. Published weights must be downloaded to this path."
     )
     to_download = (
         "The file must exist before this run. Pretrained weights were not downloaded to this path, or the option that "
         "names their folder has the path of another machine."
     )
-    first = "Download the file to this path." if published else "Run the training that writes it, with these options."
+    first = (
+        "Download the file to this path."
+        if published
+        else "If a training run writes it, run that one first, with these options."
+    )
     return Meaning(
         f"the weights file {end_of_path(path)} does not exist ({one.place})",
         to_download if published else of_run,

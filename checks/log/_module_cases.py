@@ -95,8 +95,9 @@ def never_moved(name: str | None, where: str) -> Meaning:
     )
     return Meaning(
         f"{of_module} are on the CPU, and its input is on the GPU{where}",
-        f"The module was never moved to the rank's GPU. accelerator.prepare() and DDP move only what they are "
-        f"given.{only}",
+        "The module was not moved to the GPU. model.to() moves modules that are attributes or in an nn.ModuleList: not "
+        "those in a Python list or dict, and not those that are made or loaded after it. accelerator.prepare() and DDP "
+        f"move only what they are given.{only}",
         (
             Fix(
                 "Move it once, before the training loop, in the dtype of its input.",
@@ -114,12 +115,10 @@ def input_not_moved(name: str | None, where: str) -> Meaning:
     """Explain an input on the CPU of a module whose weights are on the GPU."""
     return Meaning(
         f"the input of {name or 'a module'} is on the CPU, and its weights are on the GPU{where}",
-        "The batch, or a tensor made in the script, was not moved to the rank's GPU.",
+        "The batch, or a tensor made in the script, was not moved to the GPU of this process.",
         (
-            Fix(
-                "Let accelerate move batches (prepare the DataLoader), or move the tensor.",
-                ("batch = batch.to(accelerator.device)", "mgpu doctor --script train.py"),
-            ),
+            Fix("Move the tensor before the call.", ("x = x.to(accelerator.device)", "mgpu doctor --script train.py")),
+            Fix("With accelerate, let it move the batches.", ("loader = accelerator.prepare(loader)",)),
         ),
     )
 

@@ -42,6 +42,8 @@ def refused_array(one: UncaughtException) -> Meaning | None:
     call = f"cv2.{called['call']}()" if called else "OpenCV"
     name = called["of"] if called and called["of"] else "image"
     gray = "channels" in said.lower()
+    if other := _of_argument(said, call, one.place or "the script") or _of_file(said, call, one.place or "the script"):
+        return other
     return Meaning(
         f"{call} does not accept the array that {one.place or 'the script'} gives it: {said}",
         "OpenCV checks the channels, the dtype and the size before it computes. Usual reasons: an image with 1 channel "
@@ -58,6 +60,41 @@ def refused_array(one: UncaughtException) -> Meaning | None:
                 else "Convert it to the form that the function expects (uint8 or float32, H x W x channels)."
             ),
         ),
+        of_code=False,
+    )
+
+
+_NOT_PARSED = re.compile(r"Can't parse '(?P<name>\w+)'\.(?: (?P<why>Sequence item with index \d+ has a wrong type))?")
+_OF_FILES = re.compile(r"could not find a writer|[Cc]an't (?:open|write)|[Pp]arsing error|codec|fourcc", re.I)
+
+
+def _of_argument(said: str, call: str, place: str) -> Meaning | None:
+    """Explain an argument that is not an image: a point, a color, a size of another type."""
+    found = _NOT_PARSED.search(said)
+    if not found:
+        return None
+    name = found["name"]
+    return Meaning(
+        f"{call} does not accept its argument {name} ({place})",
+        "Points, sizes and thicknesses are plain integers of Python in a tuple, and colors plain numbers: floats (x / "
+        "2, a box of a model), integers of numpy and tensors are refused by many functions.",
+        (
+            Fix("Convert each of its items.", ("(int(x), int(y))", "tuple(map(int, box[:2]))")),
+            Fix("Print it before that line, if it is converted already."),
+        ),
+        of_code=False,
+    )
+
+
+def _of_file(said: str, call: str, place: str) -> Meaning | None:
+    """Explain a file that OpenCV cannot write or read: the array is not the reason."""
+    if not _OF_FILES.search(said):
+        return None
+    return Meaning(
+        f"{call} cannot use the file or its format ({place}): {said}",
+        "The end of the file's name chooses the format (.png, .jpg): it is missing, or this OpenCV was built without "
+        "it. For a model or a parameter file, the content is of another format or release, or is cut off.",
+        (Fix("Print the path, and look at the file.", ("print(repr(path))", "file PATH; ls -l PATH")),),
         of_code=False,
     )
 

@@ -57,9 +57,24 @@ _OPTIONS = alike(
      r"dimensions are supported", "an initialization for matrices gets a bias or a norm's weight (1 dimension){at}"),
 )
 _PLACES = alike(
+    "A tensor or a model is on one device. Several GPUs are used by one process each (torchrun, mgpu launch), or by "
+    "nn.DataParallel in one process.",
+    (Fix("Name one device, and start one process per GPU.",
+         ("device = torch.device('cuda:0')", "CUDA_VISIBLE_DEVICES=0,1 mgpu launch train.py")),
+     Fix("Or let DataParallel use several in one process.", ("model = torch.nn.DataParallel(model, [0, 1])",))),
+    (r"Invalid device string: '(?P<got>(?:cuda|xpu|npu):\d+(?:, ?(?:cuda:)?\d+)+)'",
+     "'{got}' names several devices where one is needed{at}"),
+) + alike(
     "A device is cpu, cuda, cuda:0, mps and so on. It was read from an option or a config in another form.",
     (Fix("Write the device as torch does.", ("torch.device('cuda:0')", "device = f'cuda:{local_rank}'")),),
     (r"Invalid device string: '(?P<got>[^']{1,60})'", "'{got}' is not a device{at}"),
+) + alike(
+    "The name is right, and this release of torch is older than its support: mps (Apple's GPUs) is in torch 1.12 and "
+    "later, the others came with later releases, too.",
+    (Fix("Install a newer torch, or use the CPU.", ("pip show torch", "pip install --upgrade torch",
+                                                    "device = torch.device('cpu')")),),
+    (r"Expected one of cpu, cuda, .{0,300} device type at start of device string: (?P<got>mps|xpu|hpu|ipu|mtia|meta)\b",
+     "this torch is too old for the device '{got}'{at}"),
 ) + alike(
     "A device is cpu, cuda, cuda:0, mps and so on. It was read from an option or a config in another form. npu, musa "
     "and others exist only after their package is imported (import torch_npu).",

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from mgpu.check import Fix
 from mgpu.command_line import python
 from mgpu.signature import Meaning
-from mgpu.snapshot import UncaughtException
+from mgpu.snapshot import Log, UncaughtException
 
+from ._circumstances import either, never, shown, through
 from ._followed_values import operands, underlined
+from ._image_cases import NO_TEXT
 from ._loss_sizes import prediction_and_target
 from ._optimizer_state import LARGEST_SPLIT, LOADS, SMALLEST_SHARD, of_other_parameters, of_other_ranks
 from ._predicted_sizes import smaller_prediction
@@ -67,21 +69,15 @@ def _of_spectra(groups: Mapping[str, str], raised: UncaughtException | None) -> 
     )
 
 
-def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+# Partitioned parameters are empty outside of their layer's passes.
+_PARTITIONS = either(shown("zero_three"), shown("fsdp"), through("deepspeed", "fairscale", "torchtitan"))
+_OF_TEXT = either(never(NO_TEXT), shown("hugging_face"))
+
+
+def explain_sizes(log: Log, groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Return what two different sizes of tensors mean, by the numbers and the traceback; None: nothing special."""
     if "0" in (groups["a"], groups["b"]):
-        return Meaning(
-            f"probably a parameter or gradient of size 0 was used: {groups['a']} and {groups['b']} elements",
-            "ZeRO-3 and FSDP leave nothing of a parameter outside of its layer's forward and backward pass. A weight "
-            "is used outside of its own layer (tied weights, Liger's fused loss, weight normalization, an adapter that "
-            "is merged), or a layer ran twice.",
-            (
-                Fix(
-                    "Use ZeRO-2, or gather the weight where it is used.",
-                    ("with deepspeed.zero.GatheredParameters([weight]): ...", "accelerate launch --zero_stage 2 ..."),
-                ),
-            ),
-        )
+        return _of_parameter(groups) if _PARTITIONS(log, raised) else _empty(groups, raised)
     if raised is not None and (parts := _parts(groups, raised)):
         return Meaning(
             f"two tensors have different sizes: {groups['a']} and {groups['b']}, {parts} times as large",
@@ -99,13 +95,49 @@ def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -
         if found := known(groups, raised):
             return found
     if raised is None or not LOADS.search(" ".join((raised.place or "", *raised.frames[-_INNER:]))):
-        return _too_long(groups) or _of_rows(groups, raised) or _in_plain_script(groups, raised)
+        long = _too_long(groups) if _OF_TEXT(log, raised) else None
+        return long or _of_rows(groups, raised) or _in_plain_script(groups, raised)
     return Meaning(
         f"the checkpoint does not fit the model: a tensor has {groups['a']} elements in one and {groups['b']} in the "
         "other",
         "It was written with another configuration (vocabulary, architecture, an earlier run's folder), or with "
         "another tensor- or pipeline-parallel size.",
         (Fix("Build the model as it was saved: config, tokenizer, parallel sizes and resize_token_embeddings."),),
+    )
+
+
+def _of_parameter(groups: Mapping[str, str]) -> Meaning:
+    return Meaning(
+        f"probably a parameter or gradient of size 0 was used: {groups['a']} and {groups['b']} elements",
+        "ZeRO-3 and FSDP leave nothing of a parameter outside of its layer's forward and backward pass. A weight "
+        "is used outside of its own layer (tied weights, Liger's fused loss, weight normalization, an adapter that "
+        "is merged), or a layer ran twice.",
+        (
+            Fix(
+                "Use ZeRO-2, or gather the weight where it is used.",
+                ("with deepspeed.zero.GatheredParameters([weight]): ...", "accelerate launch --zero_stage 2 ..."),
+            ),
+        ),
+    )
+
+
+def _empty(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning:
+    """Explain a tensor without elements in a run of which nothing shows that parameters are partitioned."""
+    at = f" ({raised.place})" if raised and raised.place else ""
+    code = (raised.own_code or raised.code) if raised else None
+    line = f' The line is "{code}".' if code else ""
+    return Meaning(
+        f"one of two tensors is empty: their sizes are {groups['a']} and {groups['b']}{at}",
+        "Nothing was left in it: a mask or a filter that selects nothing, a sample without boxes, labels or tokens, an "
+        "empty split or batch, or a slice beyond the end. If the run uses ZeRO-3 or FSDP, it can be a parameter, which "
+        f"is empty outside of its layer's own pass.{line}",
+        (
+            Fix(
+                "Print both shapes just before that line, and follow the empty one back.", ("print(a.shape, b.shape)",)
+            ),
+            Fix("If a sample may have none, treat that case before.", ("if boxes.numel() == 0: ...",)),
+        ),
+        complete=True,
     )
 
 

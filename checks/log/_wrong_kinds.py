@@ -17,40 +17,18 @@ from ._own_objects import NAME, PLAIN, Meaning
 
 # What a tensor has, and a tuple or a list does not.
 _OF_TENSORS = frozenset(
-    {
-        "view",
-        "shape",
-        "size",
-        "to",
-        "cuda",
-        "cpu",
-        "detach",
-        "backward",
-        "dim",
-        "reshape",
-        "permute",
-        "transpose",
-        "squeeze",
-        "unsqueeze",
-        "item",
-        "mean",
-        "sum",
-        "argmax",
-        "softmax",
-        "dtype",
-        "device",
-        "float",
-        "long",
-        "numpy",
-        "requires_grad",
-        "grad_fn",
-        "flatten",
-        "contiguous",
-        "logits",
-        "loss",
+    re.findall(
+        r"\w+",
+        "view shape size to cuda cpu detach backward dim reshape permute transpose squeeze unsqueeze item mean sum "
+        "argmax softmax dtype device float long numpy requires_grad grad_fn flatten contiguous logits loss "
         "last_hidden_state",
-    }
+    )
 )
+# What arrays of numpy have, too.
+_OF_ARRAYS = frozenset(
+    {"shape", "size", "reshape", "transpose", "squeeze", "item", "mean", "sum", "argmax", "dtype", "flatten"}
+)
+_JOIN = Fix("If all its items have one size, make an array or a tensor of them.", ("np.array(x)", "torch.stack(x)"))
 _LACKS = re.compile(r"'(?P<kind>tuple|list)' object has no attribute '(?P<name>\w+)'")
 _BY_NAME = re.compile(r"(?P<kind>tuple|list) indices must be integers or slices, not str")
 # A column of one row: train_data[3]['input_ids'].
@@ -90,6 +68,20 @@ _REMOVED = re.compile(
     r"(?: `(?P<old>[\w.]+)` is deprecated in favor of `(?P<new>[\w.]+)`)?"
 )
 _EXP_OF_LOSS = re.compile(r"\bexp\((?![^()]{0,80}(?:eval|val_|valid|test))[^()]{0,80}(?:loss|nll)", re.I)
+_NOT_FINITE = (
+    Fix("Find where the value comes from.", ("print(repr(value))", "print(df.isna().sum())  # of a table of pandas")),
+    Fix(
+        "Decide what such a value means: leave the row out, fill it, or skip it.",
+        ("df = df.dropna(subset=['name'])", "n = int(x) if math.isfinite(x) else 0"),
+    ),
+)
+_TOO_LARGE = (
+    Fix("Print the argument before that line.", ("print(x)",)),
+    Fix(
+        "Limit it, or compute with logarithms. numpy gives inf instead of an exception.",
+        ("math.exp(min(x, 700))", "p = 1.0 if x >= 0 else math.exp(x)  # a probability of acceptance", "np.exp(x)"),
+    ),
+)
 _LOSSES = frozenset({"loss_logged", "training_loss_finite", "training_loss_nan"})
 
 
@@ -141,7 +133,7 @@ def _several_values(one: UncaughtException) -> Meaning | None:
         name, used = _only(rf"(?<![\w.])(?P<of>{PLAIN})\[['\"]", code), "reads an item of it by name"
     kind = found["kind"]
     returned = "what a call returns" if lacks and re.search(rf"\)\.{lacks['name']}\b", code) else "a value"
-    of_list = "a batch that was not collated into tensors, or a list of results" if kind == "list" else ""
+    of_list = "a batch that was not collated, rows of a file, or a list of results" if kind == "list" else ""
     why = of_list or (
         "a layer or a model that returns several values (nn.LSTM, nn.MultiheadAttention, models of transformers with "
         "return_dict=False), a dataset that yields (inputs, labels), or a comma at the end of a line"
@@ -149,12 +141,17 @@ def _several_values(one: UncaughtException) -> Meaning | None:
     part = python("print(type({:dotted}), len({:dotted}))", name, name) if name and re.fullmatch(PLAIN, name) else ""
     return Meaning(
         f"{name or returned} is a {kind}, and {one.place} {used}",
-        f"The code expects {'one tensor or an output object' if lacks else 'a dict'} there. It got {why}.",
+        f"The code expects {_expected(lacks['name']) if lacks else 'a dict'} there. Usual reasons: {why}.",
         (
             Fix("Print what it has, and take the part that is meant.", (part or "print(type(out), len(out))",)),
-            Fix("Take the first of several values.", ("out = model(x)[0]", "out, hidden = lstm(x)")),
+            *((_JOIN,) if lacks and kind == "list" and lacks["name"] in _OF_ARRAYS else ()),
+            Fix("If a model returned it, take the first of several values.", ("out = model(x)[0]", "out, h = lstm(x)")),
         ),
     )
+
+
+def _expected(name: str) -> str:
+    return "an array or a tensor" if name in _OF_ARRAYS else "one tensor or an output object"
 
 
 def _joined(other: str, place: str) -> Meaning:
@@ -264,6 +261,7 @@ def _file_mode(one: UncaughtException) -> Meaning | None:
             (Fix("Open it with the mode that fits.", (modes[0] if binary else modes[1],)),),
         )
     decoding = short == "UnicodeDecodeError" and "'utf-8' codec" in one.message
+    decoding = decoding and "encoding=" not in code  # pickle.load() decodes the texts of Python 2 in it
     if pickled and (decoding or (short == "TypeError" and _AS_TEXT.match(one.message))):
         loads = pickled["do"] == "load"
         command = "with open(path, 'rb') as f: x = pickle.load(f)" if loads else "pickle.dump(x, open(path, 'wb'))"
@@ -282,7 +280,8 @@ def _too_large(one: UncaughtException) -> Meaning | None:
     found = re.match(r"cannot convert float (?P<value>NaN|infinity) to integer", one.message)
     if not found and not (of_exp and re.search(r"\b(?:exp|pow|cosh)\(|\*\*", f"{code} {one.own_code or ''}")):
         return None
-    what = "a loss" if re.search(r"loss|ppl|perplex|nll", code, re.I) else "a value"
+    of_loss = re.search(r"loss|ppl|perplex|nll", code, re.I)
+    what = "a loss" if of_loss else "a value"
     place, why = one.place or "the script", ""
     if found:
         title = f"{what} is {found['value']}, and {place} makes an integer of it"
@@ -294,7 +293,9 @@ def _too_large(one: UncaughtException) -> Meaning | None:
         title,
         f"{why}If it is computed from the loss, the training probably diverged before this line: look at the losses "
         "above it.",
-        (
+        (_NOT_FINITE if found else _TOO_LARGE)
+        if not of_loss
+        else (
             Fix(
                 "If the training diverged, lower the learning rate, warm it up, and clip the gradients.",
                 ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",),

@@ -14,6 +14,8 @@ from ._circumstances import within
 
 _COLLATORS = "https://huggingface.co/docs/transformers/main_classes/data_collator"
 _FORMATS = "https://huggingface.co/docs/datasets/use_with_pytorch"
+_OF_DATASETS = frozenset({"datasets", "transformers", "trl"})
+_COLLATES = re.compile(r" in (?:\w*collate\w*|__call__)$")
 _COLUMN = re.compile(r"your features \(`(?P<column>\w+)`")
 _OF_TOKENIZER = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "labels", "special_tokens_mask")
 _OF_LANGUAGE_MODELS = re.compile(r"data_collator\.py in torch_call$")  # DataCollatorForLanguageModeling
@@ -72,6 +74,31 @@ def _of_column(groups: Mapping[str, str], raised: UncaughtException | None) -> M
     )
 
 
+def _of_own_values(kind: str, at: str) -> Meaning | None:
+    """Explain a number or a list that does not come from the datasets library, as far as the log shows it."""
+    number = kind in ("int", "float", "bool") or (kind.startswith("numpy.") and kind != "numpy.ndarray")
+    if number:
+        return Meaning(
+            f"item {at} of a list that torch joins into one tensor is a plain number ({kind}), not a tensor",
+            "torch.stack, torch.cat and pad_sequence join tensors. Rewards, losses after .item(), lengths and labels "
+            "are plain numbers, and become a tensor at once.",
+            (
+                Fix(
+                    "Make a tensor of the numbers. For losses that are to be trained, keep them as tensors.",
+                    ("torch.tensor(items)", "losses.append(loss)  # not: loss.item()"),
+                ),
+                _LOOK,
+            ),
+        )
+    if kind == "list":
+        return Meaning(
+            f"item {at} of a list that torch joins into one tensor is a list, not a tensor",
+            "A dataset, a transform or a function gives lists of Python, and nothing converts them before this line.",
+            (Fix("Convert each of them.", ("torch.stack([torch.tensor(x) for x in items])",)), _LOOK),
+        )
+    return None
+
+
 def _by_type(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain what is given in place of a tensor."""
     kind, at = groups["type"], groups["at"]
@@ -86,6 +113,11 @@ def _by_type(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
                 ),
             ),
         )
+    of_datasets = raised is not None and (
+        not _OF_DATASETS.isdisjoint(raised.packages) or bool(_COLLATES.search(raised.place or ""))
+    )
+    if not of_datasets and (meant := _of_own_values(kind, at)):
+        return meant
     if kind in ("list", "int", "float"):
         return Meaning(
             f"item {at} of a list that torch joins into one tensor is a {kind}, not a tensor",
@@ -126,7 +158,7 @@ _OTHERS = {
              "The samples or results have named fields, or a model returned an output object.",
              Fix("Join the field that is meant.",
                  ("torch.stack([x['input'] for x in items])", "print(items[0].keys())"))),
-    "numpy": _OF_ARRAY, "ndarray": _OF_ARRAY,
+    "numpy.ndarray": _OF_ARRAY, "ndarray": _OF_ARRAY,
 }
 ROWS = (
     Row("log_samples_without_input_ids", "root", "script",
@@ -168,8 +200,9 @@ ROWS = (
         "are.",
         (_PAD_ALL, _DROP_TEXT), _COLLATORS, explain=_of_column),
     Row("log_no_tensor_in_list", "root", "script",
-        r"expected Tensor as element (?P<at>\d+) in argument \d+, but got (?P<type>\w+)",
-        ("TypeError: expected Tensor as element 0 in argument 0, but got tuple",),
+        r"expected Tensor as element (?P<at>\d+) in argument \d+, but got (?P<type>\w+(?:\.\w+)*)",
+        ("TypeError: expected Tensor as element 0 in argument 0, but got tuple",
+         "TypeError: expected Tensor as element 0 in argument 0, but got numpy.ndarray"),
         "item {at} of a list that torch joins into one tensor is a {type}, not a tensor",
         "torch.stack, torch.cat and pad_sequence accept tensors only.",
         _LOOK,

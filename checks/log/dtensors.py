@@ -7,6 +7,7 @@ from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import said
 from ._mixed_tensors import OUTSIDE, USE_FORWARD, mixed_tensors
+from ._other_program_cases import WITHOUT_MEMORY
 from ._plain_script_cases import in_plain_script
 
 _FSDP2 = "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
@@ -100,7 +101,7 @@ ROWS = (
         (Fix("Call the root model's forward(), or gather the weights for that part.",
              ("torch.distributed.fsdp.register_fsdp_forward_method(model, 'generate')",
               "with FSDP.summon_full_params(model): ...")),
-         Fix("Wrap modules with tied weights together.", ())), _FSDP),
+         Fix("Wrap modules with tied weights together.", ())), _FSDP, cases=(WITHOUT_MEMORY,)),
     Row("log_shard_scalar_parameter", "root", "script",
         r"(?:FSDP|fully_shard) doesn't support scalar parameters\. Change (?P<name>\S+)",
         ("ValueError: fully_shard doesn't support scalar parameters. Change logit_scale to a 1D tensor with numel "

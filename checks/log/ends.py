@@ -8,7 +8,7 @@ from mgpu.signature import Case, Row, signatures
 from .._kernel_line import KERNEL_LINE
 from ._circumstances import every, said, stacked
 from ._container_cases import LIBRARIES_OF_HOST
-from ._file_call_cases import LOCK_TAKEN
+from ._file_call_cases import LOCK_TAKEN, NOT_READY
 from ._loader_cases import OF_WORKERS
 from ._stop_cases import (
     ENDED_WHILE_SAVING,
@@ -129,16 +129,19 @@ ROWS = (
         ("  exitcode  : -4 (pid: 11)  (SIGILL)", "Signal 4 (SIGILL) received by PID 11",
          "Illegal instruction (core dumped)", "Fatal Python error: Illegal instruction"),
         "a library uses instructions that this CPU does not have (SIGILL)",
-        "A wheel or an extension was compiled on a newer CPU (AVX-512, -march=native), often in a shared environment.",
-        Fix("Rebuild the extension on this node, and delete what was compiled on another node.",
-            ("lscpu | grep -i flags", "rm -rf ~/.cache/torch_extensions")), _SIGNALS, exit_code=-4),
+        "An extension was compiled on a newer CPU (AVX-512, -march=native), often in a shared environment, or a wheel "
+        "needs more than this CPU has: old CPUs and emulated ones (QEMU, Rosetta) lack AVX, which TensorFlow needs.",
+        (Fix("Find which library it is, and what the CPU has.",
+             ("PYTHONFAULTHANDLER=1 python train.py", "lscpu | grep -i flags")),
+         Fix("Rebuild an extension on this node, and delete what was compiled on another node.",
+             ("rm -rf ~/.cache/torch_extensions",))), _SIGNALS, exit_code=-4),
     Row("log_rank_floating_point_signal", "root", "kernel", r"exitcode\s*:? ?-8\b|Signal 8 \(SIGFPE\)|"
         r"Floating point exception \(core dumped\)|" + _job("Floating point exception") +
         r"|Signal: Floating point exception \(8\)|" + _exit_code(8),
         ("  exitcode  : -8 (pid: 11)  (SIGFPE)", "Signal 8 (SIGFPE) received by PID 11",
          "Floating point exception (core dumped)"),
         "a library divided an integer by zero (SIGFPE)",
-        "Compiled code got a size of zero: an empty batch on one rank, or a library that miscounts devices.",
+        "Compiled code got a size of zero: an empty batch or tensor, or a library that miscounts devices.",
         Fix("Show the Python line where it happened.", ("PYTHONFAULTHANDLER=1 mgpu launch train.py",)), _SIGNALS,
         exit_code=-8),
     Row("log_rank_user_signal", "root", "kernel",
@@ -154,7 +157,7 @@ ROWS = (
         ("double free or corruption (!prev)", "free(): invalid pointer", "malloc(): corrupted top size",
          "corrupted size vs. prev_size", "munmap_chunk(): invalid pointer",
          "*** stack smashing detected ***: terminated"),
-        "compiled code corrupted the memory of a rank",
+        "compiled code corrupted the memory of its process",
         "glibc found its heap or stack overwritten and aborted the process: a library bug, or two versions of one "
         "library in a process. The line that detected it is rarely the cause.",
         (Fix("Check whether the libraries are compatible.", ("mgpu doctor --only libraries",)),
@@ -282,7 +285,7 @@ ROWS = (
         Fix("Check the limits, and use fewer threads and workers.",
             ("ulimit -u", "cat /sys/fs/cgroup/pids.max", "export OMP_NUM_THREADS=4",
              "mgpu doctor --only processes_limit_low")),
-        "https://man7.org/linux/man-pages/man2/getrlimit.2.html", cases=(LOCK_TAKEN,)),
+        "https://man7.org/linux/man-pages/man2/getrlimit.2.html", cases=(LOCK_TAKEN, NOT_READY)),
 )
 # fmt: on
 

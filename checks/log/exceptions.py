@@ -19,11 +19,13 @@ from ._first_of_chain import handled_exception, in_handler, what_to_do
 from ._loader_cases import NOT_STARTED
 from ._messages import (
     GUESSED,
+    STACK_OF_COMPILED_CODE,
     advice,
     alike,
     chain_text,
     followers,
     line_of_code,
+    of_compiled_code,
     short_name,
     shows_traceback,
     what_failed,
@@ -289,6 +291,8 @@ def _to_the_line(one: UncaughtException, log: Log, *, everywhere: bool) -> tuple
     known = shows_traceback(one) or one.code
     if found := _OF_STDIN.match(one.place or ""):
         return (replace(_HEREDOC, text=_HEREDOC.text.format(number=found[1])),)
+    if not known and of_compiled_code(one):
+        return (STACK_OF_COMPILED_CODE,)
     first = "Go to that line" if known else "Find its traceback, above this message in the complete output"
     if everywhere:
         return (Fix(f"{first}. It is quicker to reproduce with one process.", ("mgpu launch --gpus 1 ...",)),)

@@ -12,6 +12,7 @@ from mgpu.text import listed
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
 from ._first_of_chain import in_handler
+from ._keys_as_attributes import lacking_key
 from ._messages import first_of_empty, short_name
 from ._refused_by_programs import refused_by_program
 from ._refused_inputs import refused_input
@@ -50,7 +51,7 @@ def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str |
             return f"{listed(with_versions(log, reversed(packages)))} probably do not fit each other: {failed}"
         return f"probably a mistake in {inner}: {failed}"
     short = short_name(one.type)
-    if short not in _WRONG_VALUES or mistakes.refuses_in_words(one):
+    if short not in _WRONG_VALUES or mistakes.refuses_in_words(one) or lacking_key(one):
         return None
     if lacks := mistakes.LACKS.match(one.message):
         return _of_attribute(one, log, packages, lacks["owner"], lacks["name"])

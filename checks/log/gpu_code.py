@@ -10,6 +10,7 @@ from mgpu.snapshot import UncaughtException
 
 from .. import _notebooks as notebooks
 from . import _device_cases
+from ._dtype_cases import BF16_ON_MAC
 from ._kernel_cases import INDEXES
 from ._module_cases import explain_input_type
 from ._system_cases import NOTHING_TO_DRAW
@@ -85,7 +86,7 @@ ROWS = (
         ("RuntimeError: CUDA error: too many resources requested for launch",
          "RuntimeError: CUDA error: invalid configuration argument"),
         "a kernel was launched with sizes that this GPU cannot run",
-        "A tensor on one rank is empty or very large, or the kernel was built for another GPU.",
+        "A tensor is empty or very large, or the kernel was built for another GPU.",
         (_FIND_KERNEL, _ARCH), _API, cases=(NOTHING_TO_DRAW,)),
     Row("log_gpu_lacks_bf16", "root", "script",
         r"Current CUDA Device does not support bfloat16|Your setup doesn't support bf16|"
@@ -106,7 +107,7 @@ ROWS = (
             ("mgpu doctor --only gpu,pytorch,config_bf16_emulated", "torch.autocast('cuda', dtype=torch.float16)",
              "accelerate launch --mixed_precision fp16 ...")),
         "https://github.com/huggingface/transformers/blob/main/src/transformers/training_args.py",
-        because_of=("log_cuda_start_failed", "log_driver_too_old", "log_fabric_not_ready")),
+        because_of=("log_cuda_start_failed", "log_driver_too_old", "log_fabric_not_ready"), cases=(BF16_ON_MAC,)),
     Row("log_gpu_too_old_for_flash_attention", "root", "script",
         r"FlashAttention only supports Ampere|FlashAttention forward only supports (?!head dimension)",
         ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.",),
@@ -156,8 +157,8 @@ ROWS = (
         "device is another one than the copy's.",
         (Fix("Let accelerate move batches (prepare the DataLoader), or use accelerator.device everywhere.",
              ("mgpu doctor --script train.py",)),
-         Fix("Put the whole model on the rank's own GPU: remove device_map.",
-             ("from_pretrained(MODEL).to(accelerator.device)",)),
+         Fix("Put the whole model and each batch on one device, and remove device_map.",
+             ("model = model.to(accelerator.device)", "x, y = x.to(accelerator.device), y.to(accelerator.device)")),
          Fix("If the script was started with plain python, start one process per GPU.", ("mgpu launch train.py",))),
         _NOTES, explain=_of_devices, cases=_device_cases.TWO_DEVICES),
     Row("log_loss_divided_elsewhere", "root", "script", r"^\s*loss = loss / num_items_in_batch",

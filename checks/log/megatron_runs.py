@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from ._other_program_cases import BLOCKS_OF_MODEL, CLASS_OF_SCRIPT, DEFINED_TOO_LATE
+
 _ARGUMENTS = "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/arguments.py"
 _ATTENTION = "https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/examples/attention/attention.html"
 _CHECKPOINTS = "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/checkpointing.py"
@@ -157,7 +159,7 @@ ROWS = (
              "parallelism, the size for Ulysses).",
              ("DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=16)", "SFTConfig(pad_to_multiple_of=16)")),
          Fix("Or turn sequence parallelism off, or use a smaller TP or CP.", ("--tensor-model-parallel-size 1",))),
-        "https://github.com/verl-project/verl/issues/3296"),
+        "https://github.com/verl-project/verl/issues/3296", cases=(BLOCKS_OF_MODEL,)),
     Row("log_megatron_loss_not_finite", "root", "script",
         r"found (?:NaN|Inf) in local (?:grad norm|forward loss)|Unexpected result (?:nan|inf|-inf)\b",
         ("AssertionError: Rank 3: found NaN in local grad norm for bucket #0 in backward pass before data-parallel "
@@ -269,7 +271,8 @@ ROWS = (
         "was defined in the script that wrote the file.",
         Fix("Install the release that wrote the file, or write the file again (delete the cache).",
             ("pip check", "python -c 'import {module:dotted} as m; print(m.__file__)'")), "https://docs.python.org/3/library/pickle.html",
-        summary="A saved file needs a class that the installed code does not have."),
+        summary="A saved file needs a class that the installed code does not have.",
+        cases=(CLASS_OF_SCRIPT, DEFINED_TOO_LATE)),
 )
 # fmt: on
 

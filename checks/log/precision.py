@@ -5,10 +5,11 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
-from . import _device_cases, _plain_torch_cases
+from . import _dtype_cases, _plain_torch_cases
 from ._circumstances import every, said, shown
 from ._image_cases import STOPPED_AT_NAN, WENT_ON_WITH_NAN
 from ._nan_steps import STOPPED_AFTER_NAN
+from ._other_program_cases import HALF_ON_CPU
 from ._plain_script_cases import in_plain_script, types_differ
 
 _AMP = "https://pytorch.org/docs/stable/amp.html"
@@ -155,7 +156,7 @@ ROWS = (
         "do not support fp16.",
         Fix("Load everything in one dtype, and compute inside autocast.",
             ("with accelerator.autocast():", "model.to(torch.bfloat16)")), _AMP,
-        cases=(*_plain_torch_cases.TYPES, *_device_cases.DTYPES), explain=types_differ),
+        cases=(HALF_ON_CPU, *_plain_torch_cases.TYPES, *_dtype_cases.DTYPES), explain=types_differ),
     Row("log_value_overflows", "root", "script", r"cannot be converted to type (?P<type>\S+) without overflow",
         ("RuntimeError: value cannot be converted to type at::Half without overflow",),
         "a constant in the model is too large for {type}",

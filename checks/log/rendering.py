@@ -3,9 +3,33 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
+
+from ._circumstances import said
 
 # fmt: off
+_HEADLESS = Case(
+    said(r"Rebuild the library with Windows, GTK"),
+    "this OpenCV has no windows: the installed build is one without them (opencv-python-headless)",
+    "cv2.imshow(), waitKey() and the other functions for windows are not in that build. It is often installed by "
+    "another package, and hides opencv-python if both are there.",
+    (Fix("Write to files instead of windows.", ("cv2.imwrite('out.png', image)  # not: cv2.imshow",)),
+     Fix("On a machine with a screen, install the build with windows alone.",
+         ("pip uninstall -y opencv-python opencv-python-headless opencv-contrib-python", "pip install opencv-python"))),
+    "cv2.error: OpenCV(4.8.0) /io/window.cpp:1272: error: (-2:Unspecified error) The function is not implemented. "
+    "Rebuild the library with Windows, GTK+ 2.x or Cocoa support. in function 'cvShowImage'\n",
+    "https://pypi.org/project/opencv-python/")
+_QT_OF_DESKTOP = Case(
+    said(r"[Cc]ould not load the Qt platform plugin \"(?:cocoa|windows)\""),
+    "Qt cannot load its plugin for this system: probably two packages bring different releases of Qt",
+    "The plugin was found, and belongs to another Qt than the one that is loaded: opencv-python, PyQt, PySide and "
+    "matplotlib's backend each bring one, and so does conda.",
+    (Fix("Keep one of them. In programs without windows, use the OpenCV build without Qt.",
+         ("pip list | grep -iE 'qt|pyside|opencv'", "pip uninstall -y opencv-python",
+          "pip install opencv-python-headless")),
+     Fix("See which plugin is loaded.", ("QT_DEBUG_PLUGINS=1 python train.py",))),
+    'qt.qpa.plugin: Could not load the Qt platform plugin "cocoa" in "" even though it was found.\n',
+    "https://doc.qt.io/qt-6/deployment-plugins.html")
 ROWS = (
     Row("log_no_display", "root", "script",
         r"no display name and no \$DISPLAY|could not connect to display|[Cc]ould not load the Qt platform plugin|"
@@ -29,7 +53,7 @@ ROWS = (
          Fix("If the program must have a display, give it a virtual one.", ("xvfb-run -a python train.py",)),
          Fix("If the machine has a screen: opencv-python and PyQt bring different Qt plugins.",
              ("pip uninstall -y opencv-python", "pip install opencv-python-headless"))),
-        "https://matplotlib.org/stable/users/explain/figure/backends.html"),
+        "https://matplotlib.org/stable/users/explain/figure/backends.html", cases=(_HEADLESS, _QT_OF_DESKTOP)),
     Row("log_no_rendering", "root", "script",
         r"gladLoadGL error|OpenGL platform library has not been loaded|"
         r"Cannot initialize a EGL device display|GLFW Error: (?:Failed to|X11)|"

@@ -316,7 +316,7 @@ ROWS = (
         (Fix("Print the shapes of the batch just before that line, on the rank that failed."),
          Fix("Pad inputs, labels and masks together.", ("tokenizer.pad(features, padding=True, pad_to_multiple_of=8)",
                                                         "DataCollatorForSeq2Seq(tokenizer, padding=True)"))), _DCP,
-        summary="Two tensors have different sizes.", explain=explain_sizes, cases=SIZES_DIFFER,
+        summary="Two tensors have different sizes.", explain_in=explain_sizes, cases=SIZES_DIFFER,
         remark=sizes(r"\((?P<a>\d+)\) must match the [\w ]+ \((?P<b>\d+)\)")),
     Row("log_checkpoint_race", "root", "script",
         r"(?:Error|Errno|No such file|File exists).*tmp-checkpoint-\S+|os\.rename\(staging_output_dir|"

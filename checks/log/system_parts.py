@@ -6,6 +6,8 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 from mgpu.snapshot import Log, UncaughtException
 
+from ._circumstances import every, message
+
 _NEAR = 40  # lines
 _JAX = "https://docs.jax.dev/en/latest/installation.html"
 
@@ -18,6 +20,12 @@ def _computed_before(log: Log, raised: UncaughtException | None) -> bool:
     file = warned.text.partition(".py:")[0].replace("\\", "/").rpartition("/")[2]
     own = {frame.partition(".py")[0].rpartition("/")[2] for frame in (*raised.frames, raised.place or "")}
     return file in own or (warned.file == raised.file and 0 <= raised.line - warned.last < _NEAR)
+
+
+def _raised_here(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the script's own line raised it: an assertion, or `raise`."""
+    own = raised is not None and bool(raised.place) and raised.packages[-1:] == ("",)
+    return own and raised is not None and (raised.code or "").startswith(("raise ", "assert "))
 
 
 _FIND_COLUMNS = Fix(
@@ -39,6 +47,17 @@ _COMPUTED = Case(
     'Traceback (most recent call last):\n  File "/home/user/score.py", line 40, in main\n    fit(x, y)\n'
     "ValueError: Input X contains NaN.\n",
     "https://numpy.org/doc/stable/reference/generated/numpy.errstate.html")
+_NOT_OF_SKLEARN = Case(
+    every(message(r"^Input(?: [Xy])? contains (?:NaN|[Ii]nfinity)"), _raised_here),
+    "the script's own check found {what} in its input ({the_place})",
+    'The line is "{the_line}". The input has such values already (empty cells, a division by 0, a logarithm of 0), or '
+    "a model before it gives them: weights after a step that diverged, fp16 that overflows.",
+    (Fix("Find where they begin: in the data, or after a layer.",
+         ("print(torch.isfinite(x).all())  # numpy.isfinite(x).all() of an array",
+          "torch.autograd.set_detect_anomaly(True)")),),
+    'Traceback (most recent call last):\n  File "/home/user/net.py", line 40, in forward\n    assert '
+    "not torch.isnan(x).any(), 'Input contains NaN'\nAssertionError: Input contains NaN\n",
+    "https://docs.pytorch.org/docs/stable/generated/torch.isfinite.html")
 ROWS = (
     Row("log_spacy_model_missing", "root", "script",
         r"\[E050\] Can't find model '(?P<name>[\w./-]*\w)'",
@@ -61,7 +80,7 @@ ROWS = (
          Fix("Fill them, or use a model that accepts them.",
              ("sklearn.impute.SimpleImputer().fit_transform(X)", "HistGradientBoostingClassifier()"))),
         "https://scikit-learn.org/stable/modules/impute.html",
-        cases=(_COMPUTED,), summary="The data for scikit-learn has missing or infinite values."),
+        cases=(_NOT_OF_SKLEARN, _COMPUTED), summary="The data for scikit-learn has missing or infinite values."),
     Row("log_xla_libraries_missing", "root", "library",
         r"libdevice not found at|DNN library is not found|"
         r"RuntimeError: Unable to initialize backend '(?:cuda|gpu)'",

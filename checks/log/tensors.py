@@ -11,7 +11,7 @@ from mgpu.snapshot import UncaughtException
 from . import _plain_torch_cases
 from ._channels import explain_channels
 from ._einsum_operands import explain_einsum
-from ._embedding_cases import IDS_IN_16_BITS
+from ._embedding_cases import IDS_IN_16_BITS, VALUES_IN_16_BITS
 from ._file_call_cases import NOT_COPIED, NOT_SAVED
 from ._image_cases import ARRAYS_DIFFER
 from ._library_cases import ONE_CLASS_PER_SAMPLE
@@ -167,7 +167,7 @@ ROWS = (
         "labels or ids have a dtype that cannot be an index",
         "Class labels and ids must be int64. A collator, numpy or a table made them int32 or float.",
         Fix("Convert them in the collator.", ("labels = labels.long()", "input_ids = input_ids.long()")), _LOSS,
-        cases=(IDS_IN_16_BITS,), explain=type_of_labels),
+        cases=(VALUES_IN_16_BITS, IDS_IN_16_BITS), explain=type_of_labels),
     Row("log_label_not_float", "root", "script",
         r"Found dtype Long but expected Float|result type Float can't be cast to the desired output type Long",
         ("RuntimeError: Found dtype Long but expected Float",

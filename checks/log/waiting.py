@@ -309,8 +309,9 @@ ROWS = (
         r"Process group watchdog thread terminated with exception",
         ("terminate called after throwing an instance of 'c10::DistBackendError'",
          "[PG ID 0 PG GUID 0(default_pg) Rank 1] Process group watchdog thread terminated with exception: [Rank 1]"),
-        "an exception in a torch thread stopped a rank; its message is in the next lines",
-        "NCCL's watchdog reports what it detected: a timeout, or a CUDA error of an earlier kernel.",
+        "a C++ exception that nothing caught ended a process; its message is in the next lines",
+        "A library of compiled code threw it. With several ranks it is mostly NCCL's watchdog, which reports a "
+        "timeout, or a CUDA error of an earlier kernel.",
         _FIRST, _NCCL),
     Row("log_rank_out_of_step", "root", "script",
         r"Detected at least one rank that exhausted inputs|Rank \d+ exhausted all inputs",

@@ -6,10 +6,12 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
 from . import _device_cases, _plain_torch_cases, _recomputed_dtypes
-from ._circumstances import every, line_of, never, passed, said
+from ._circumstances import said
 from ._in_place_cases import CHANGED_IN_PLACE
+from ._other_program_cases import RECOMPUTED_BY_SCRIPT
 from ._trainer_arguments import handed_to_trainer
 from ._unused_parameters import FIX, TITLE, WHY, explain_unused
+from ._wrapper_cases import ATTRIBUTES, DATA_PARALLEL, NOT_A_MODEL, ONE_SAMPLE_PER_RANK, UNUSED_IN_LIGHTNING
 
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
@@ -24,14 +26,6 @@ _DDP_INTERNALS = (
     r"_register_fused_optim|_get_ddp_logging_data|require_forward_param_sync)"
 )
 # fmt: off
-_DATA_PARALLEL = Case(
-    every(line_of("log_wrapped_model_attribute", r"(?<!Distributed)(?<!Sharded)DataParallel'? object"),
-          never(passed(r"^accelerate/"))),
-    "the script reads .{name} from the wrapper {wrapper}, but it belongs to the model inside",
-    "nn.DataParallel has the model in .module. The wrapper forwards calls, not attributes.",
-    Fix("Access the model inside.", ("model.module.{name:name}",)),
-    "AttributeError: 'DataParallel' object has no attribute 'generate'\n",
-    "https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html")
 _WRAPPED_FOR_TRAINER = Case(
     handed_to_trainer,
     "a trainer got a model that is wrapped already ({wrapper}): it reads .{name}, which only the model inside has",
@@ -71,7 +65,8 @@ ROWS = (
          "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the loss "
          "returned by training_step.", "Parameter indices which did not receive grad for rank 0: 12 13 14",
          "Parameters which did not receive grad for rank 14: final_block.bias, norm_mid.weight"),
-        TITLE, WHY, FIX, "https://github.com/pytorch/pytorch/issues/43259", explain=explain_unused),
+        TITLE, WHY, FIX, "https://github.com/pytorch/pytorch/issues/43259", explain=explain_unused,
+        cases=(UNUSED_IN_LIGHTNING,)),
     Row("log_ddp_forward_bypassed", "root", "script",
         r"(?:expect_autograd_hooks_|autograd_hooks_expected_|require_finalize_) INTERNAL ASSERT FAILED",
         ('RuntimeError: expect_autograd_hooks_ INTERNAL ASSERT FAILED at "/pytorch/torch/csrc/distributed/c10d/'
@@ -87,9 +82,14 @@ ROWS = (
     Row("log_parameter_ready_twice", "root", "script", r"Expected to mark a variable ready only once",
         ("RuntimeError: Expected to mark a variable ready only once.",),
         "DDP got the gradient of a parameter twice in one step",
-        "The cause is reentrant gradient checkpointing (the old default), or a layer used in two forward passes.",
-        Fix("Use non-reentrant checkpointing, and leave find_unused_parameters off.",
-            ("model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{'use_reentrant': False}})",)),
+        "Usual reasons: reentrant gradient checkpointing (the old default of torch and transformers), the wrapped "
+        "model called several times before one backward pass (real and generated samples, two views), or a parameter "
+        "used outside of the wrapped forward().",
+        (Fix("With gradient checkpointing, use one that is not reentrant, and leave find_unused_parameters off.",
+             ("model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{'use_reentrant': False}})",
+              "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)")),
+         Fix("Without it, call the model once per backward pass, and compute in its forward() all that uses its "
+             "parameters.", ("real, fake = model(torch.cat([x, g])).chunk(2)",))),
         "https://github.com/huggingface/accelerate/issues/389"),
     Row("log_wrapped_model_attribute", "root", "script",
         r"'?(?P<wrapper>DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine)'? object has no "
@@ -102,7 +102,7 @@ ROWS = (
         Fix("Access the model inside.", ("accelerator.unwrap_model(model).{name:name}", "model.module.{name:name}")),
         "https://github.com/huggingface/diffusers/issues/3651",
         summary="The script reads an attribute of the model from DDP's wrapper.",
-        cases=(_WRAPPED_FOR_TRAINER, _DATA_PARALLEL)),
+        cases=(ATTRIBUTES[0], _WRAPPED_FOR_TRAINER, *ATTRIBUTES[1:], DATA_PARALLEL)),
     Row("log_ddp_internals_differ", "root", "library",
         rf"DistributedDataParallel'? object has no attribute '?(?P<name>{_DDP_INTERNALS})\b",
         ("AttributeError: 'MMDistributedDataParallel' object has no attribute '_use_replicated_tensor_module'",
@@ -115,7 +115,9 @@ ROWS = (
         "https://github.com/JingyunLiang/VRT/issues/22",
         summary="A package uses internals of DDP that the installed torch does not have."),
     Row("log_model_not_wrapped", "root", "script",
-        r"'(?P<owner>(?!(?:NoneType|str|dict|list|tuple|function|Tensor)')\w+)' object has no attribute 'module'",
+        r"'(?P<owner>(?!(?:NoneType|str|dict|list|tuple|function|Tensor|Namespace|int|float|bool|set|bytes|ndarray|"
+        r"DataFrame|Series|\w*(?:Config|Cfg|Args|Arguments|Options|Settings|Dict|Path|Loader|Dataset))')\w+)' object "
+        r"has no attribute 'module'",
         ("AttributeError: 'ActorCritic' object has no attribute 'module'. Did you mean: 'modules'?",),
         "the script reads .module of the model {owner}, which is not wrapped",
         "Only DDP, DataParallel and DeepSpeed put the model into .module. With one process, or FSDP 2, there is no "
@@ -123,15 +125,17 @@ ROWS = (
         Fix("Unwrap it in a way that works with and without a wrapper.",
             ("accelerator.unwrap_model(model)", "getattr(model, 'module', model)")),
         "https://huggingface.co/docs/accelerate/package_reference/accelerator",
-        summary="The script reads .module of a model that is not wrapped."),
+        summary="The script reads .module of a model that is not wrapped.", cases=(NOT_A_MODEL,)),
     Row("log_nothing_to_train", "root", "script",
         r"DistributedDataParallel is not needed when a module doesn't have any parameters? that requires? a gradient",
         ("RuntimeError: DistributedDataParallel is not needed when a module doesn't have any parameter that requires a "
          "gradient.", "AssertionError: DistributedDataParallel is not needed when a module doesn't have any parameters "
          "that require a gradient."),
         "a model without trainable parameters is wrapped in DDP",
-        "A frozen model (VAE, text encoder, teacher) was passed to prepare().",
-        Fix("Do not pass it to prepare(). Move it to the device yourself.", ("vae.to(accelerator.device)",)),
+        "All its parameters are frozen (a VAE, a text encoder, a teacher), or it has none. prepare() of accelerate and "
+        "some trainers wrap every model that they are given.",
+        Fix("Leave it unwrapped, and do not pass it to prepare(). Move it to the device yourself.",
+            ("vae.to(accelerator.device)",)),
         "https://github.com/kohya-ss/sd-scripts/pull/1374"),
     Row("log_ddp_got_no_numbers", "root", "nccl", r"inconsistent 0 params",
         ("RuntimeError: DDP expects same model across all ranks, but Rank 1 has 338 params, while rank 0 has "
@@ -178,10 +182,13 @@ ROWS = (
     Row("log_batch_of_one", "root", "script", r"Expected more than 1 value per channel when training",
         ("ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 64])",),
         "BatchNorm got a batch with a single sample",
-        "It is the last, smaller batch of one rank, or the batch per GPU is 1.",
-        Fix("Drop the last batch, or use SyncBatchNorm.",
-            ("DataLoader(..., drop_last=True)", "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)")),
-        "https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html", cases=(_POOLED_TO_ONE,)),
+        "In training mode it needs two values per channel to compute a variance. The model is in training mode where a "
+        "single sample is meant (a test, a prediction, an agent's observation), the batch size is 1, or the last batch "
+        "of an epoch has one sample left.",
+        (Fix("For a single sample, switch to evaluation mode.", ("model.eval()",)),
+         Fix("In training, drop the last batch, or use a larger one.", ("DataLoader(..., drop_last=True)",))),
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.BatchNorm1d.html",
+        cases=(_POOLED_TO_ONE, ONE_SAMPLE_PER_RANK)),
     Row("log_sync_batch_norm_on_cpu", "root", "script", r"SyncBatchNorm expected input tensor to be on",
         ("ValueError: SyncBatchNorm expected input tensor to be on GPU",
          "ValueError: SyncBatchNorm expected input tensor to be on GPU or HPU or XPU or privateuseone"),
@@ -237,7 +244,7 @@ ROWS = (
             ("model.config.use_cache = False",
              "accelerate launch --fsdp_activation_checkpointing true ...")), _CHECKPOINT,
         because_of=("log_recomputation_finds_shards",), explain=_recomputed_dtypes.explain,
-        cases=(_recomputed_dtypes.PATCHED_LATE,)),
+        cases=(_recomputed_dtypes.PATCHED_LATE, RECOMPUTED_BY_SCRIPT)),
     Row("log_static_graph_changed", "root", "script",
         r"training graph has changed in this iteration|not compatible with static_graph set to True",
         ("RuntimeError: Your training graph has changed in this iteration, e.g., one parameter is used in first "
@@ -297,7 +304,8 @@ ROWS = (
         Fix("Let every rank read its own data.", ("DataLoaderConfiguration(dispatch_batches=False)",)), _LOADER),
     Row("log_batch_not_divisible", "root", "script",
         r"needs to be a round multiple of the number of processes|"
-        r"[Bb]atch size \S+ must be divisible by (?:the )?(?:world|number)",
+        r"(?:[Tt]otal|[Gg]lobal) [Bb]atch size \S+ must be divisible by (?:the )?(?:world|number of (?:gpu|GPU|process|"
+        r"rank|device|worker))",
         ("ValueError: To use a `BatchSamplerShard` in `split_batches` mode, the batch size (10) needs to be a round "
          "multiple of the number of processes (4).",),
         "split_batches is on, and the batch size is not a multiple of the number of ranks",

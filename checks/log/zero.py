@@ -11,6 +11,7 @@ from mgpu.snapshot import UncaughtException
 
 from ._circumstances import counts, said
 from ._container_cases import TOOLKIT_OF_HOST
+from ._other_program_cases import NO_TOOLKIT_ON_MAC
 
 _BUILDER = "https://github.com/deepspeedai/DeepSpeed/blob/master/op_builder/builder.py"
 _CONFIG = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/config.py"
@@ -132,7 +133,7 @@ ROWS = (
         Fix("Install the toolkit for torch's CUDA version, and set CUDA_HOME.",
             ("conda install -c nvidia cuda-nvcc", "export CUDA_HOME=/usr/local/cuda",
              "mgpu doctor --only deepspeed_cannot_compile")),
-        "https://github.com/deepspeedai/DeepSpeed/issues/2772", cases=(TOOLKIT_OF_HOST,)),
+        "https://github.com/deepspeedai/DeepSpeed/issues/2772", cases=(NO_TOOLKIT_ON_MAC, TOOLKIT_OF_HOST)),
     Row("log_toolkit_not_torchs", "root", "library",
         r"Installed CUDA version \S+ does not match the\s+version torch was compiled with|"
         r"detected CUDA version \(.+\) mismatches the version that was used|CUDAMismatchException",
@@ -308,9 +309,10 @@ ROWS = (
          "source",
          "ImportError: To use the `DeepSpeedStrategy`, you must have DeepSpeed installed. Install it by running `pip "
          "install -U deepspeed`."),
-        "the config uses DeepSpeed, which is not installed here",
-        "The YAML file is shared with another machine or environment.",
-        Fix("Install it, or choose FSDP.", ("pip install deepspeed", "mgpu configure")),
+        "the run uses DeepSpeed, which is not installed here",
+        "A config file, an option (--deepspeed) or the script asks for it. It was probably written for another "
+        "environment.",
+        Fix("Install it, or train without it.", ("pip install deepspeed", "mgpu configure")),
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/commands/launch.py"),
     Row("log_deepspeed_hosts_unreachable", "root", "launcher",
         r"was not reachable via ssh|launcher '\w+' not installed|Hostfile (?:is empty|is not formatted|contains)|"
