@@ -268,8 +268,8 @@ NO_TOOLKIT = "OSError: CUDA_HOME environment variable is not set. Please set it 
         (frames((SCRIPT, "main", "e = CUDAExtension('x', s)")) + NO_TOOLKIT, "there is no CUDA toolkit", "CUDA_HOME",
          "Mac"),
         # fp16 on the CPU.
-        (HALF.format("addmm_impl_cpu_"), "computes in fp16 on the CPU", "float32", "two tensors"),
-        (frames((SCRIPT, "main", "y = x.cumsum(0)")) + HALF.format("cumsum_cuda_kernel"), "does not support one", "",
+        (HALF.format("addmm_impl_cpu_"), "for the type Half on the CPU", "float", "two tensors"),
+        (frames((SCRIPT, "main", "y = x.cumsum(0)")) + HALF.format("cumsum_cuda_kernel"), "for the type Half on a GPU", "",
          "on the CPU, and this torch"),
         # Gradient checkpointing of a script's own.
         (frames((SCRIPT, "main", "loss.backward()")) + RECOMPUTED, "computed something else the second time",

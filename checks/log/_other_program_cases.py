@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import either, every, message, never, said, several_ranks, shown, within
+from ._circumstances import either, every, never, said, several_ranks, shown, within
 from ._image_cases import NO_TEXT
 
 _OF_RANKS = said(
@@ -73,18 +73,6 @@ NO_TOOLKIT_ON_MAC = Case(
     'Traceback (most recent call last):\n  File "/Users/ada/setup.py", line 8, in <module>\n    ext = CUDAExtension()\n'
     "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.\n",
     "https://docs.nvidia.com/cuda/archive/10.2/cuda-installation-guide-mac-os-x/index.html")
-HALF_ON_CPU = Case(
-    message(r"\"\w*cpu\w*\" not implemented for 'Half'"),
-    "the model computes in fp16 on the CPU, and this torch has no such operation there",
-    "It was loaded or converted to fp16 (torch_dtype=torch.float16, .half(), a saved dtype), which is made for GPUs. "
-    "It is on the CPU because torch found no GPU, or because nothing moved it. Since 2.2, torch has more fp16 "
-    "operations for the CPU.",
-    (Fix("On the CPU, compute in fp32 or bf16.",
-         ("from_pretrained(MODEL, torch_dtype=torch.float32)", "model.float()")),
-     Fix("If there is a GPU, move the model and its inputs there.",
-         ("model.to('cuda')", "mgpu doctor --only torch_is_cpu_build,torch_sees_fewer_gpus"))),
-    "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'\n",
-    "https://docs.pytorch.org/docs/stable/amp.html")
 RECOMPUTED_BY_SCRIPT = Case(
     every(NO_TEXT, never(shown("hugging_face")), never(_SHARDED)),
     "gradient checkpointing computed something else the second time",

@@ -67,8 +67,8 @@ DATA_PARALLEL = Case(
 NOT_A_MODEL = Case(
     _NO_MODULE,
     "{the_place} reads .module of an object of the class {owner}, which has none",
-    'The line is "{the_line}". {owner} is not a model of torch: these look up their attributes in torch, and its code '
-    "is not in the traceback. The name is misspelled, is not set in this object, or belongs to another object.",
+    'The line is "{the_line}". {owner} is not a model of torch: a missing attribute of one is reported by torch\'s own '
+    "code, and here it is not. The name is misspelled, is not set in this object, or belongs to another object.",
     Fix("Print what it has, before that line.", ("print(type(x), vars(x))",)),
     'Traceback (most recent call last):\n  File "/home/user/plan.py", line 12, in build\n    part = spec.module\n'
     "AttributeError: 'LayerSpec' object has no attribute 'module'\n",

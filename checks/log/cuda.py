@@ -15,8 +15,8 @@ from ._extension_kernels import extension_without_kernels
 from ._gpu_generations import other_generation
 from ._gpu_number_cases import GLOBAL_RANK, GPU_NUMBERS
 from ._kernel_cases import CRASHES, FAILED_IN_TRAINING, START_IN_FORK
-from ._old_drivers import driver_of_cuda
 from ._missing_gpu_cases import NO_GPU, NUMBER_OF_ONE_PROCESS, WITHOUT_CUDA_ON_MAC
+from ._old_drivers import driver_of_cuda
 from ._plain_torch_cases import CUBLAS_HANDLE
 from ._ray_cases import GPU_NOT_REQUESTED
 

@@ -9,7 +9,6 @@ from . import _dtype_cases, _plain_torch_cases
 from ._circumstances import every, said, shown
 from ._image_cases import STOPPED_AT_NAN, WENT_ON_WITH_NAN
 from ._nan_steps import STOPPED_AFTER_NAN
-from ._other_program_cases import HALF_ON_CPU
 from ._plain_script_cases import in_plain_script, types_differ
 
 _AMP = "https://pytorch.org/docs/stable/amp.html"
@@ -156,7 +155,7 @@ ROWS = (
         "do not support fp16.",
         Fix("Load everything in one dtype, and compute inside autocast.",
             ("with accelerator.autocast():", "model.to(torch.bfloat16)")), _AMP,
-        cases=(HALF_ON_CPU, *_plain_torch_cases.TYPES, *_dtype_cases.DTYPES), explain=types_differ),
+        cases=(*_plain_torch_cases.TYPES, *_dtype_cases.DTYPES), explain=types_differ),
     Row("log_value_overflows", "root", "script", r"cannot be converted to type (?P<type>\S+) without overflow",
         ("RuntimeError: value cannot be converted to type at::Half without overflow",),
         "a constant in the model is too large for {type}",
