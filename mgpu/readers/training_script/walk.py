@@ -19,6 +19,7 @@ from mgpu.readers.training_script.decorators import INERT, RANKS_OF
 from mgpu.readers.training_script.names import MOST, Frame
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, merge_guards
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot
+from mgpu.readers.training_script.spawned import bind_rest, spawned_functions
 from mgpu.readers.training_script.targets import annotated_object, names_in, value_pairs
 
 STOPPED = "except StopIteration"  # the context of what is done when an iterator has ended
@@ -63,6 +64,7 @@ class Walk:
         self.jumps: list[tuple[Spot, dict[str, Any]]] = []
         self.options: list[tuple[Spot, dict[str, Any]]] = []
         self.texts: list[tuple[Spot, dict[str, Any]]] = []
+        self.spawned: set[tuple[str, str]] = set()  # functions that get the number of their process
         self.main_guard = False
         self.cut = False
         self.depth = 0
@@ -70,6 +72,7 @@ class Walk:
     def module(self, tree: ast.Module, source: Source, scope: Scope) -> Scope:
         """Read a file's top level, and the functions it calls."""
         source.flags = constant_flags(tree)
+        self.spawned |= spawned_functions(tree, source)
         self._body(tree.body, Frame(self, source, scope, -1, ""), OUTSIDE)
         return scope
 
@@ -330,13 +333,7 @@ class Walk:
     def enter(self, function: Function, scope: Scope) -> None:
         """Read a function, with its parameters bound to a call's arguments in `scope`."""
         function.read = True
-        arguments = function.node.args
-        every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-        named = (*every, *(a for a in (arguments.vararg, arguments.kwarg) if a))
-        for place, argument in enumerate(named):
-            if argument.arg not in scope.names:
-                first = place == 0 and function.owner
-                scope.names[argument.arg] = f"{function.owner}()" if first else argument.arg
+        bind_rest(function, scope, self.spawned)
         constants = self.constants.get((function.source.file, function.node.lineno), {})
         frame = Frame(self, function.source, scope, function.number, function.name, constants=constants)
         self.depth += 1
