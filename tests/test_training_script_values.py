@@ -190,10 +190,44 @@ def test_the_first_argument_of_a_spawned_function_is_the_rank(
 
 
 def test_a_spawned_function_can_be_a_method_or_come_from_another_module(tmp_path: Path) -> None:
-    (tmp_path / "loop.py").write_text("import torch.distributed\ndef work(at, run):\n    if at == 0:\n        probe_here()\n")
+    (tmp_path / "loop.py").write_text(
+        "import torch.distributed\ndef work(at, run):\n    if at == 0:\n        probe_here()\n"
+    )
     (tmp_path / "train.py").write_text("import torch\nfrom loop import work\ntorch.multiprocessing.spawn(work)\n")
     found = training_script_read.read(tmp_path / "train.py")
     assert [one.guards for one in found.calls if one.name == "probe_here"] == [("local_main",)]
     text = "class Run:\n    def work(self, at):\n        if at == 0:\n            probe_here()\n"
     text += "    def start(self):\n        torch.multiprocessing.spawn(self.work)\nRun().start()\n"
     assert [one.guards for one in read(text).calls if one.name == "probe_here"] == [("local_main",)]
+
+
+DEVICES = """\
+import torch
+DEVICE = torch.device("cuda:0") if torch.cuda.is_available() else torch.device("cpu")
+NAMED: str = "cuda:0"
+def move(model):
+    return model.to(DEVICE)
+def name():
+    return NAMED
+def count(model):
+    return len(list(model.parameters()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "unused"),
+    [
+        ("from kit import count\ncount(1)", True),
+        ("from kit import move, name\nmove(1)\nname()", False),
+        ("from kit import DEVICE as here, NAMED as there\ncount(here, there)", False),
+        ("import kit\ncount(kit.DEVICE, kit.NAMED)", False),
+        ("from kit import *\ndef f():\n    return DEVICE, NAMED\nf()", False),
+        ("from kit import *\ndef f():\n    return DEVICE, NAMED", True),
+    ],
+)
+def test_a_variable_of_a_module_may_not_be_read(tmp_path: Path, text: str, unused: bool) -> None:
+    (tmp_path / "kit.py").write_text(DEVICES)
+    (tmp_path / "train.py").write_text(f"{text}\n")
+    found = training_script_read.read(tmp_path / "train.py")
+    assert {one.unused for one in found.calls if one.name == "torch.device"} == {unused}
+    assert {one.unused for one in found.sets if one.target == "NAMED"} == {unused}

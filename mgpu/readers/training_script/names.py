@@ -84,6 +84,7 @@ class Frame:
     def _use(self, node: ast.Name | ast.Attribute, around: Around, *, called: bool) -> None:
         """Record that a function or class is referenced, or a method by its name."""
         walk = self.walk
+        self.note_read(node.id if isinstance(node, ast.Name) else node.attr)
         name = self.scope.find(node.id) if isinstance(node, ast.Name) else self.resolve(node)
         if isinstance(node, ast.Attribute) and not self._is_library(node.value):  # torch.save is no method save
             walk.used.setdefault(self.number, set()).add(node.attr)
@@ -93,6 +94,17 @@ class Frame:
             walk.used.setdefault(self.number, set()).add(name)
         elif name in walk.by_name and not called:
             walk.record_call(name, node, self, around)  # passed as a value: its caller is not known
+
+    def note_read(self, name: str) -> None:
+        """Record that this code reads a variable, or an attribute of this name."""
+        self.walk.reads.setdefault(self.number, set()).add(name)
+
+    def note_variables(self, node: ast.stmt, targets: Sequence[ast.expr]) -> None:
+        """Record the lines of an assignment to variables of a top level."""
+        names = {one.id for one in targets if isinstance(one, ast.Name)}
+        if self.number < 0 and not self.owner and len(names) == len(targets):
+            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            self.walk.variables.append((self.source.file, lines, names))
 
     def _is_library(self, node: ast.expr) -> bool:
         """Whether an expression is an imported module that is not one of the project."""

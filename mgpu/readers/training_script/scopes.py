@@ -120,6 +120,8 @@ class Walk(Protocol):
     timed: set[str]
     bases: dict[str, list[str]]
     used: dict[int, set[str]]
+    reads: dict[int, set[str]]
+    variables: list[tuple[str, range, set[str]]]
     imports: set[str]
     maybe: dict[str, list[Spot]]
     calls: list[tuple[Spot, dict[str, Any]]]

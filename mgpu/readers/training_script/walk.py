@@ -52,6 +52,8 @@ class Walk:
         self.unique: set[str] = set()  # attributes that contain the rank, a time or a random name
         self.timed: set[str] = set()  # attributes and variables that nothing but a time makes different
         self.used: dict[int, set[str]] = {}  # by function: the classes and the names of attributes it refers to
+        self.reads: dict[int, set[str]] = {}  # by function: the variables it reads
+        self.variables: list[tuple[str, range, set[str]]] = []  # of top levels: file, lines of the value, names
         self.maybe: dict[str, list[Spot]] = {}  # by name: calls of a method of an unknown object
         self.classes: dict[str, Spot] = {}
         self.registered: set[str] = set()  # classes with a decorator, which may register them
@@ -252,6 +254,7 @@ class Walk:
             whole = f"{module}.{alias.name}"
             self.imports.add(whole)
             bound = names.names.get(alias.name) if names is not None else None
+            frame.note_read(alias.name if alias.asname else "")
             if bound is None and names is not None:
                 self.find(self, whole)  # a module in that package
             frame.scope.names[alias.asname or alias.name] = canonical(bound or whole)
@@ -266,6 +269,7 @@ class Walk:
     def _assign(self, node: ast.Assign, frame: Frame, around: Around) -> None:
         for value, targets in value_pairs(node):
             frame.look(value, around, targets)
+        frame.note_variables(node, node.targets)
         flag = isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool)
         for target in node.targets:
             self._set(target, node.value, frame, around)
@@ -277,6 +281,7 @@ class Walk:
     def _annotated_assign(self, node: ast.AnnAssign, frame: Frame, around: Around) -> None:
         if node.value is not None:
             frame.look(node.value, around, [node.target])
+            frame.note_variables(node, [node.target])
             self._set(node.target, node.value, frame, around)
             frame.bind(node.target, annotated_object(node.annotation, node.value, frame) or node.value)
 
