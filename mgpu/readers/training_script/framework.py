@@ -76,7 +76,9 @@ def framework(walk: Walk, calls: Sequence[ScriptCall], hidden: Hidden) -> tuple[
         return None, "one process simulates several"
     if any(call.name == "ray.init" for call in calls):
         return None, "its ranks are actors of Ray, not copies of this script"
-    if (found := _library(used) or _of_lightning_modules(walk, calls)) == "ddp" and _wraps_only_if_distributed(calls):
+    if (found := _library(used) or _of_lightning_modules(walk, calls)) == "ddp" and _wraps_only_if_distributed(
+        walk, calls
+    ):
         return None, "the model is wrapped only in a run of several ranks, and nothing visible starts one"
     if found:
         return found, None
@@ -149,11 +151,19 @@ def _library(names: set[str]) -> Framework | None:
     return next((kind for kind, pattern in kinds if any(pattern.match(name) for name in names)), None)
 
 
-def _wraps_only_if_distributed(calls: Sequence[ScriptCall]) -> bool:
-    """Whether the model is wrapped only `if world_size > 1`, and nothing visible makes it so: no group is started."""
+def _wraps_only_if_distributed(walk: Walk, calls: Sequence[ScriptCall]) -> bool:
+    """Whether the model is wrapped only `if world_size > 1`, and nothing visible makes it so: no group is started.
+
+    A call of the project's own function that was read starts none itself: what it calls is among the calls.
+    """
     wrappers = [call for call in calls if call.reached and call.name == _WRAPPER]
     return (
         bool(wrappers)
         and all("distributed" in call.guards for call in wrappers)
-        and not any(_STARTS_GROUP.search(call.name.rpartition(".")[2]) for call in calls)
+        and not any(
+            _STARTS_GROUP.search(call.name.rpartition(".")[2])
+            and not _ASKS_FOR_GROUP.fullmatch(call.name)
+            and walk.own_function(call.name) is None
+            for call in calls
+        )
     )
