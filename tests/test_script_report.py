@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
+
 from mgpu import engine
 from mgpu.doctor import script_report
 from mgpu.readers.training_script import read as training_script_read
@@ -59,3 +61,25 @@ def test_the_module_that_connects_the_ranks_is_named(tmp_path: Path) -> None:
 def test_a_class_derived_from_a_trainer_trains() -> None:
     assert "No training step was found" not in text_of(read(OWN_TRAINER))
     assert "No training step was found" in text_of(read(OWN_TRAINER.replace("(Trainer)", "")))
+
+
+def test_copies_of_a_script_that_does_not_train_are_of_no_use() -> None:
+    assert next_of(read("import torch\nmodel.eval()\n")) == ["python train.py"]
+    assert next_of(read("import tensorflow as tf\nmodel = tf.keras.Model()\n")) == ["python train.py"]
+    assert next_of(read("import ray, torch\nray.init()\nloss.backward()\n")) == ["python train.py"]
+    assert next_of(read(BY_HAND + "fit(net)\n")) == ["mgpu launch train.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("optimizer.step()", True),
+        ("self.opt_1.step()", True),
+        ("model.fit(data)", True),
+        ("state = env.step(action)", False),
+        ("scheduler.step()", False),
+        ("from sklearn.svm import SVC\nSVC().fit(data)", False),
+    ],
+)
+def test_what_is_a_step_of_the_training(text: str, shown: bool) -> None:
+    assert ("No training step was found" not in text_of(read(f"import torch\n{text}\n"))) is shown

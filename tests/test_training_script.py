@@ -632,6 +632,15 @@ def test_an_object_of_a_library_exists_only_with_it(text: str) -> None:
     assert one(read(f"{text}\n    probe_here()\n"), "probe_here").guards == GUARDS_OF_OBJECTS[text]
 
 
+SPAWNS_IF_SEVERAL = """\
+import os
+import torch
+def work(worker, world_size):
+    torch.distributed.init_process_group("nccl", {})
+if world_size == 1:
+    work(0, 1)
+else:
+    torch.multiprocessing.spawn(work, args=(world_size,), nprocs=world_size)"""
 PROCESSES = """\
 import os
 import torch, torch.multiprocessing as mp
@@ -648,6 +657,9 @@ main(object())"""
     [
         ("import torch\ntorch.multiprocessing.spawn(f, nprocs=2)", True),
         ("import torch\nif args.many:\n    torch.multiprocessing.spawn(f, nprocs=2)", False),
+        (SPAWNS_IF_SEVERAL.format("rank=worker"), True),
+        (SPAWNS_IF_SEVERAL.format("rank=int(os.environ['RANK'])"), False),
+        (SPAWNS_IF_SEVERAL.format("world_size=2"), False),
         (PROCESSES.format("config.rank"), True),
         (PROCESSES.format("int(os.environ['RANK'])"), False),
         ("import subprocess\nsubprocess.run(['torchrun', 'x.py'])", True),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from mgpu.check import Skip
 from mgpu.command_line import shell
 from mgpu.engine import Outcome
 from mgpu.errors import UNKNOWN
+from mgpu.readers.training_script.framework import OF_RAY
 from mgpu.readers.training_script.local_modules import MOST_BYTES, MOST_FILES
 from mgpu.report import findings
 from mgpu.report.screen import Line, Screen, row, unstyled
@@ -24,6 +26,12 @@ _FRAMEWORKS = {
     "nothing": "trains on one GPU only",
 }
 _REASONS = {"limit": f"limit of {MOST_BYTES >> 10} KiB and {MOST_FILES} files"}
+# A step of the training, of a network: not of a simulation, of a schedule, or of a model of scikit-learn.
+_STEP = re.compile(
+    r"(?!(?:sklearn|xgboost|lightgbm|catboost|statsmodels|scipy)\.).*(?:\.(?:backward|fit|train_batch|learn)"
+    r"|(?:opt(?:im\w*)?|engine|trainer|scaler|solver)\w*(?:\(\)|\[\])*\.step)",
+    re.IGNORECASE,
+)
 _MOST_NAMES = 5  # in one list
 
 
@@ -52,13 +60,15 @@ def lines(
 
 
 def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
-    """The command that starts the script, with a launcher unless it starts its ranks itself; or that changes it first.
+    """The command that starts the script, with a launcher if that starts its ranks; or that changes it first.
 
     A script for one GPU would be started once per GPU, each time alone. If it is not known whether its ranks train
-    together, a few steps of it show that.
+    together, a few steps of it show that. Copies of a script that does not train, or whose ranks Ray starts, are of no
+    use.
     """
     template = "mgpu smoke-test {:path}" if script.unclear else "mgpu launch {:path}"
-    template = "python {:path}" if script.spawns_ranks else template
+    alone = script.unclear == OF_RAY or (script.speaks is None and not script.unclear)
+    template = "python {:path}" if script.spawns_ranks or alone else template
     if any(outcome.problem and "portable" in outcome.check.tags for outcome in outcomes):
         template = "mgpu doctor --script {:path} --fix"
     elif not script.spawns_ranks:
@@ -97,10 +107,9 @@ def _clipped(names: Sequence[str]) -> str:
 
 def _shows_training(script: Script) -> bool:
     """Whether a step of the training is visible: a backward pass, or a call that trains."""
-    ends = (".backward", ".fit", ".train_batch", ".step", ".learn")
     own = [f"{one.name}()" for one in script.classes if any(base.endswith("Trainer") for base in one.bases)]
     return any(
-        call.reached and (call.name.endswith(ends) or _trains(call.name, ("Trainer", *own))) for call in script.calls
+        call.reached and (_STEP.fullmatch(call.name) or _trains(call.name, ("Trainer", *own))) for call in script.calls
     )
 
 

@@ -47,6 +47,7 @@ _MAY_TRAIN = re.compile(
 )
 _TRAINS = re.compile(r"\.(?:fit|train_batch|learn|backward)$|[Tt]rainer\w*(?:\(\))?\.\w*train\w*$")
 _NAMES = {"ddp": "torch.distributed", "trainer": "a Trainer"}
+OF_RAY = "its ranks are actors of Ray, not copies of this script"
 _NO_STEP = "its training is not in the code that was read"
 
 
@@ -75,7 +76,7 @@ def framework(walk: Walk, calls: Sequence[ScriptCall], hidden: Hidden) -> tuple[
     if any(call.name in INIT and call.arguments[:1] == ("'fake'",) for call in calls):
         return None, "one process simulates several"
     if any(call.name == "ray.init" for call in calls):
-        return None, "its ranks are actors of Ray, not copies of this script"
+        return None, OF_RAY
     if (found := _library(used) or _of_lightning_modules(walk, calls)) == "ddp" and _wraps_only_if_distributed(
         walk, calls
     ):

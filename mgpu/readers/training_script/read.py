@@ -46,6 +46,7 @@ _LAUNCHER = re.compile(
     r"|[\[(]*\s*(?:[rfb]?['\"])?(?:python[\d.]*|\{?sys\.executable\}?)['\", ]+-m['\", ]+"
     r"(?:torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch|deepspeed\.launcher)\b"
 )
+_RANK = re.compile(r"\b(?:LOCAL_)?RANK\b")
 # Calls that import a module, or create an object, by a name that only the run knows.
 _BY_NAME = re.compile(
     r"importlib\.import_module|__import__|runpy\.run_(?:path|module)|hydra\.utils\.(?:instantiate|call|get_\w+)"
@@ -133,7 +134,9 @@ def _position(call: ScriptCall) -> InScript:
 
 def _certainly_spawns(call: ScriptCall, sets: Sequence[ScriptSet], calls: Sequence[ScriptCall]) -> bool:
     """Whether a call starts the ranks in every run."""
-    if not call.reached or call.guards or call.conditions:
+    if not call.reached or call.conditions or set(call.guards) - {"distributed"}:
+        return False
+    if call.guards and _may_have_launcher(sets, calls):  # it may also be started with a launcher
         return False
     if _PROCESS.fullmatch(call.name):  # in a loop; each joins a group with a rank that the script gives it
         ranks = [one.keywords.get("rank", "") for one in calls if one.name in INIT]
@@ -143,6 +146,15 @@ def _certainly_spawns(call: ScriptCall, sets: Sequence[ScriptSet], calls: Sequen
     command = call.written[0]
     values = [one.value for one in sets if (one.target, one.file) == (command, call.file)]
     return any(_LAUNCHER.match(text) for text in (command, *values))
+
+
+def _may_have_launcher(sets: Sequence[ScriptSet], calls: Sequence[ScriptCall]) -> bool:
+    """Whether the process group may get the rank that a launcher sets."""
+    texts = [text for call in calls for text in (*call.arguments, *call.keywords.values(), *call.written)]
+    texts += [one.value for one in sets]
+    started = [call for call in calls if call.name in INIT]
+    by_script = bool(started) and all("rank" in call.keywords for call in started)
+    return not by_script or any(map(_RANK.search, texts))
 
 
 def _mask_value(name: str, text: str) -> str:
