@@ -69,6 +69,8 @@ def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
     template = "mgpu smoke-test {:path}" if script.unclear else "mgpu launch {:path}"
     alone = script.unclear == OF_RAY or (script.speaks is None and not script.unclear)
     template = "python {:path}" if script.spawns_ranks or alone else template
+    if any(outcome.problem and "cannot_start" in outcome.check.tags for outcome in outcomes):
+        return []
     if any(outcome.problem and "portable" in outcome.check.tags for outcome in outcomes):
         template = "mgpu doctor --script {:path} --fix"
     elif not script.spawns_ranks:
@@ -76,6 +78,8 @@ def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
         if found := next((commands[:1] for commands in named if commands), ()):
             return list(found)
     line = shell(template, script.path) if script.error is None else ""
+    if template.startswith("python") and script.only_as_module:
+        line = shell("python -m {:dotted}", script.only_as_module)
     return [line] if line else []
 
 

@@ -161,6 +161,7 @@ from mgpu.snapshot.training_script import (
     Script,
     ScriptCall,
     ScriptClass,
+    ScriptFault,
     ScriptFunction,
     ScriptJump,
     ScriptLoop,

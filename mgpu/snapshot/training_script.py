@@ -115,6 +115,16 @@ class ScriptText(InScript):
 
 
 @dataclass(frozen=True)
+class ScriptFault(InScript):
+    """A statement that certainly raises an error when Python starts the file as a script."""
+
+    # A relative import (`of`: the script's name as a module), a name that a module does not have, a missing argument.
+    kind: Literal["relative", "import", "argument"] = "relative"
+    name: Label = ""  # the module as written, the names or the parameters
+    of: Label = ""  # the module or function
+
+
+@dataclass(frozen=True)
 class ScriptStart(InScript):
     """A command in a shell script of the project that starts the script; variables that it sets are replaced."""
 
@@ -155,12 +165,19 @@ class Script:
     texts: tuple[ScriptText, ...] = ()
     functions: tuple[ScriptFunction, ...] = ()  # of the script and of the modules in `files`
     classes: tuple[ScriptClass, ...] = ()
+    faults: tuple[ScriptFault, ...] = ()  # in line order
     main_guard: bool = False  # if __name__ == "__main__"
     shadowed: Mapping[str, Text] = field(default_factory=dict)  # module -> the file or package that hides it
     # Calls that start ranks in every run: mp.spawn, or a launcher as a subprocess.
     spawns: tuple[ScriptCall, ...] = ()
     cut: bool = False  # truncated: the script contains more than is listed here
     starts: tuple[ScriptStart, ...] = ()  # in shell scripts of its project; only if `doctor` examines the script
+
+    @property
+    def only_as_module(self) -> str:
+        """Its name for `python -m`, if it has relative imports, with which Python cannot start it as a file."""
+        found = (fault.of for fault in self.faults if fault.kind == "relative" and not self.command_known)
+        return next((name for name in found if all(part.isidentifier() for part in name.split("."))), "")
 
     @property
     def spawns_ranks(self) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from mgpu.errors import reason
 from mgpu.probes.libraries import find_shadowed
 from mgpu.readers.training_script import python_source
+from mgpu.readers.training_script.certain_errors import certain_errors
 from mgpu.readers.training_script.constant_parameters import constant_parameters
 from mgpu.readers.training_script.decided_tests import Constants, Place
 from mgpu.readers.training_script.framework import INIT, Hidden, framework
@@ -70,7 +71,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
         return replace(parsed, path=shown, arguments=given)
     try:
         walk = _walk(modules, *parsed)
-        facts = Results(walk).facts()
+        facts = Results(walk).facts() | {"faults": certain_errors(*parsed, modules) if follow else ()}
     except RecursionError:
         return Script(shown, given, error="its statements are nested too deeply to be read")
     unread = tuple(sorted({module.partition(".")[0] for module in walk.elsewhere if not is_harmless(module)}))
