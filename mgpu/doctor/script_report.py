@@ -25,6 +25,11 @@ _FRAMEWORKS = {
     "ddp": "trains with torch.distributed directly",
     "nothing": "trains on one GPU only",
 }
+# Libraries for which no launcher of PyTorch starts the ranks: one process uses all GPUs, or its own launcher is needed.
+_OTHER_LIBRARIES = {
+    "tensorflow": "TensorFlow", "keras": "Keras", "jax": "JAX", "flax": "JAX", "paddle": "PaddlePaddle",
+    "mindspore": "MindSpore", "mxnet": "MXNet",
+}  # fmt: skip
 _REASONS = {"limit": f"limit of {MOST_BYTES >> 10} KiB and {MOST_FILES} files"}
 # A step of the training, of a network: not of a simulation, of a schedule, or of a model of scikit-learn.
 _STEP = re.compile(
@@ -67,7 +72,7 @@ def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
     use.
     """
     template = "mgpu smoke-test {:path}" if script.unclear else "mgpu launch {:path}"
-    alone = script.unclear == OF_RAY or (script.speaks is None and not script.unclear)
+    alone = script.unclear == OF_RAY or (script.speaks is None and not script.unclear) or bool(_other_library(script))
     template = "python {:path}" if script.spawns_ranks or alone else template
     if any(outcome.problem and "cannot_start" in outcome.check.tags for outcome in outcomes):
         return []
@@ -125,9 +130,18 @@ def _trains(name: str, trainers: Sequence[str]) -> bool:
 def _overview(script: Script) -> str:
     """The script's size, and the framework it trains with."""
     beside = f" and {counted(len(script.files), 'module')} that it imports" if script.files else ""
-    framework = _FRAMEWORKS.get(script.speaks or "", "no multi-GPU framework found") + _in_module(script)
+    other = _other_library(script)
+    unknown = f"uses {other}, which mgpu does not examine" if other else "no multi-GPU framework found"
+    framework = _FRAMEWORKS.get(script.speaks or "", unknown) + _in_module(script)
     cut = "; not everything was read" if script.cut else ""
     return f"{script.lines:,} lines{beside}{cut}: {framework}"
+
+
+def _other_library(script: Script) -> str:
+    """Return the library that a script without torch uses for its model; empty if there is none."""
+    tops = {name.partition(".")[0] for name in script.imports}
+    found = (shown for name, shown in _OTHER_LIBRARIES.items() if name in tops)
+    return next(found, "") if script.speaks is None and "torch" not in tops else ""
 
 
 def _in_module(script: Script) -> str:
