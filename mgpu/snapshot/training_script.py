@@ -175,9 +175,15 @@ class Script:
 
     @property
     def only_as_module(self) -> str:
-        """Its name for `python -m`, if it has relative imports, with which Python cannot start it as a file."""
-        found = (fault.of for fault in self.faults if fault.kind == "relative" and not self.command_known)
-        return next((name for name in found if all(part.isidentifier() for part in name.split("."))), "")
+        """Its name for `python -m`, if it has relative imports, with which Python cannot start it as a file.
+
+        If no __init__.py shows where its package begins, that is the current folder.
+        """
+        if self.command_known or not (found := [fault.of for fault in self.faults if fault.kind == "relative"]):
+            return ""
+        by_path = self.path.removesuffix(".py").replace("/", ".")
+        names = found if self.module else [by_path, *found]
+        return next((name for name in names if "." in name and all(map(str.isidentifier, name.split(".")))), "")
 
     @property
     def spawns_ranks(self) -> bool:

@@ -29,6 +29,10 @@ CASES = (
         read(STARTS_ITS_RANKS), faults=RELATIVE)),
     informs("script_is_part_of_package", "works only in a module", "in the folder that contains its package",
         script=script(faults=(replace(RELATIVE[0], of="my tools.train"),))),
+    informs("script_is_part_of_package", "works only in a module", "mgpu launch -m own.tools.train",
+        script=script(faults=RELATIVE, path="own/tools/train.py")),
+    informs("script_is_part_of_package", "works only in a module", "mgpu launch -m tools.train",
+        script=script(faults=RELATIVE, path="own/tools/train.py", module="tools.train")),
     well("script_is_part_of_package", "started as a module", script=script(faults=RELATIVE, command_known=True)),
     well("script_is_part_of_package", "no relative import", script=script()),
     warns("script_starts_its_own_ranks", "spawn starts the ranks itself", "python -m tools.train", script=replace(
