@@ -231,3 +231,34 @@ def test_a_variable_of_a_module_may_not_be_read(tmp_path: Path, text: str, unuse
     found = training_script_read.read(tmp_path / "train.py")
     assert {one.unused for one in found.calls if one.name == "torch.device"} == {unused}
     assert {one.unused for one in found.sets if one.target == "NAMED"} == {unused}
+
+
+SAME_NAME = """\
+def evaluate(model):
+    probe_here()
+def load({parameters}):
+    {first}
+    if evaluate:
+        other()
+load({given})
+if rank == 0:
+    evaluate(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "first", "given", "guards"),
+    [
+        ("evaluate=False", "pass", "", ("main",)),
+        ("evaluate", "pass", "evaluate=True", ("main",)),
+        ("data", "evaluate = False", "1", ("main",)),
+        ("data", "for evaluate in data:\n        evaluate(data)", "1", ("main",)),
+        ("data", "pass", "1", ()),  # the function itself
+        ("evaluate", "evaluate(2)", "evaluate", ()),  # the function, passed as an argument
+    ],
+)
+def test_a_variable_with_the_name_of_a_function(
+    parameters: str, first: str, given: str, guards: tuple[str, ...]
+) -> None:
+    found = read(SAME_NAME.format(parameters=parameters, first=first, given=given))
+    assert [one.guards for one in found.calls if one.name == "probe_here"] == [guards]

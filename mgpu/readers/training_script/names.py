@@ -90,6 +90,8 @@ class Frame:
             walk.used.setdefault(self.number, set()).add(node.attr)
         if name is None:
             return
+        if isinstance(node, ast.Name) and self.scope.is_unknown(node.id):
+            return
         if name in walk.bases:
             walk.used.setdefault(self.number, set()).add(name)
         elif name in walk.by_name and not called:
@@ -137,7 +139,8 @@ class Frame:
     def _call(self, node: ast.Call, around: Around, targets: Sequence[ast.expr]) -> None:
         walk, words = self.walk, self.source.words
         name = self.resolve(node.func) or words(node.func, _LONGEST_NAME)
-        own = walk.record_call(name, node, self, around)
+        unknown = isinstance(node.func, ast.Name) and self.scope.is_unknown(node.func.id)
+        own = None if unknown else walk.record_call(name, node, self, around)
         if own is None and isinstance(node.func, ast.Attribute) and not self._is_library(node.func.value):
             walk.maybe.setdefault(node.func.attr, []).append(self.spot(node, around))
         if len(walk.calls) >= MOST:
@@ -340,6 +343,7 @@ class Frame:
             target = target.value
         if isinstance(target, ast.Name):
             self.scope.names[target.id] = given if given is not None else target.id
+            self._note_unknown(target.id, unknown=given is None)
             self.scope.splits.pop(target.id, None)
             if split != NOTHING:
                 self.scope.splits[target.id] = split
@@ -359,7 +363,12 @@ class Frame:
         """Bind a loop variable, which resolves to itself; `unique`: it depends on the rank."""
         (self.scope.unique.add if unique else self.scope.unique.discard)(name)
         self.scope.names[name] = name
+        self._note_unknown(name, unknown=True)
         self.scope.splits.pop(name, None)
+
+    def _note_unknown(self, name: str, *, unknown: bool) -> None:
+        """Note whether the value of a variable of this function is unknown."""
+        (self.scope.unknown.add if unknown and self.number >= 0 else self.scope.unknown.discard)(name)
 
 
 def _given(node: ast.Call) -> list[ast.expr]:

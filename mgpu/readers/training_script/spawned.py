@@ -35,6 +35,7 @@ def bind_rest(function: Function, scope: Scope, spawned: set[tuple[str, str]]) -
     arguments = function.node.args
     every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
     named = [one.arg for one in (*every, arguments.vararg, arguments.kwarg) if one is not None]
+    scope.unknown.update(name for name in named if name not in scope.names)
     for place, name in enumerate(named):
         scope.names.setdefault(name, f"{function.owner}()" if place == 0 and function.owner else name)
     number = named[1 if function.owner else 0 :][:1]
