@@ -55,6 +55,12 @@ def test_a_module_that_another_folder_also_has(tmp_path: Path) -> None:
     assert faults(folder, "from kit import Trainer\n") == []
 
 
+def test_the_folder_of_the_script_can_be_the_source_folder(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "src").mkdir()
+    assert faults(tmp_path / "src", "from kit import Trainer\n") == [(1, "import", "Trainer", "kit")]
+
+
 MAIN = 'def main(args, resume=False, *, seed):\n    pass\n{}if __name__ == "__main__":\n    {}\n'
 
 

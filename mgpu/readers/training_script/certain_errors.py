@@ -55,7 +55,8 @@ def _undefined(tree: ast.Module, source: Source, roots: Sequence[str]) -> Iterat
         place = os.path.join(roots[0], *parts)
         if not os.path.isfile(f"{place}.py") or os.path.isdir(place):  # a package may define more in its submodules
             continue
-        tops = [os.path.join(root, parts[0]) for root in roots[1:]]  # with `python -m`, another folder comes first
+        others = [root for root in roots if root != roots[0]]
+        tops = [os.path.join(root, parts[0]) for root in others]  # with `python -m`, another folder comes first
         if any(os.path.exists(top) or os.path.exists(f"{top}.py") for top in tops):
             continue
         defined = _defined(Path(f"{place}.py"))
