@@ -27,9 +27,14 @@ _FRAMEWORKS = {
 }
 # Libraries for which no launcher of PyTorch starts the ranks: one process uses all GPUs, or its own launcher is needed.
 _OTHER_LIBRARIES = {
-    "tensorflow": "TensorFlow", "keras": "Keras", "jax": "JAX", "flax": "JAX", "paddle": "PaddlePaddle",
-    "mindspore": "MindSpore", "mxnet": "MXNet",
-}  # fmt: skip
+    "tensorflow": "TensorFlow",
+    "keras": "Keras",
+    "jax": "JAX",
+    "flax": "JAX",
+    "paddle": "PaddlePaddle",
+    "mindspore": "MindSpore",
+    "mxnet": "MXNet",
+}
 _REASONS = {"limit": f"limit of {MOST_BYTES >> 10} KiB and {MOST_FILES} files"}
 # A step of the training, of a network: not of a simulation, of a schedule, or of a model of scikit-learn.
 _STEP = re.compile(
