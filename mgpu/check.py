@@ -65,6 +65,7 @@ Tag = Literal[
     "leads_to_usage_error",  # in a script: it then rejects its arguments
     "portable",  # in a script: it trains alone, and mgpu can change it so that it trains on every number of ranks
     "start_command",  # of a script: its fix has the command that starts it
+    "cannot_start",  # of a script: Python certainly stops when it starts it
     "leads_to_gpu_error",  # in a script: ranks then share a GPU, or use another rank's
     "starts_ranks",  # in a script: no problem if no launcher starts it
     "named_if_unproved",  # of a rehearsed script: shown as not proved, although other checks of its row passed

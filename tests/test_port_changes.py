@@ -139,6 +139,8 @@ def test_every_hunk_has_a_reason() -> None:
         ("for i in range(3):\n    model(torch.ones(4, 2)).sum().backward()\n", "every rank trains on the same batches"),
         (LOOP.replace("y)", "y, reduction='sum')"), "sums the loss"),
         ("get_ipython().system('pip list')\n" + LOOP, "for a notebook"),
+        ("from apex import amp\n" + LOOP.replace("for ", "m, o = amp.initialize(m, o)\nfor ", 1), "apex.amp does not"),
+        (LOOP + "breakpoint()\n", "stops in a debugger"),
         (LOOP.replace("    opt", "    counts.append(other(y))\n    opt"), ""),
     ],
 )

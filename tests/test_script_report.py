@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from mgpu import engine
 from mgpu.doctor import script_report
@@ -59,3 +62,43 @@ def test_the_module_that_connects_the_ranks_is_named(tmp_path: Path) -> None:
 def test_a_class_derived_from_a_trainer_trains() -> None:
     assert "No training step was found" not in text_of(read(OWN_TRAINER))
     assert "No training step was found" in text_of(read(OWN_TRAINER.replace("(Trainer)", "")))
+
+
+def test_copies_of_a_script_that_does_not_train_are_of_no_use() -> None:
+    assert next_of(read("import torch\nmodel.eval()\n")) == ["python train.py"]
+    assert next_of(read("import tensorflow as tf\nmodel = tf.keras.Model()\n")) == ["python train.py"]
+    assert next_of(read("import ray, torch\nray.init()\nloss.backward()\n")) == ["python train.py"]
+    assert next_of(read(BY_HAND + "fit(net)\n")) == ["mgpu launch train.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("optimizer.step()", True),
+        ("self.opt_1.step()", True),
+        ("model.fit(data)", True),
+        ("state = env.step(action)", False),
+        ("scheduler.step()", False),
+        ("from sklearn.svm import SVC\nSVC().fit(data)", False),
+    ],
+)
+def test_what_is_a_step_of_the_training(text: str, shown: bool) -> None:
+    assert ("No training step was found" not in text_of(read(f"import torch\n{text}\n"))) is shown
+
+
+def test_a_script_of_another_library_is_not_copied_by_a_launcher() -> None:
+    other = read("import tensorflow as tf\nimport engines\nengines.train(tf.keras.Model())\n")
+    assert "uses TensorFlow, which mgpu does not examine" in text_of(other) and next_of(other) == ["python train.py"]
+    both = read("import torch\nimport tensorflow as tf\nimport engines\nengines.train(tf.data.Dataset())\n")
+    assert "no multi-GPU framework found" in text_of(both) and next_of(both) == ["mgpu smoke-test train.py"]
+
+
+def test_a_finding_in_a_module_has_one_path(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "kit.py").write_text(BY_HAND)
+    (tmp_path / "tools" / "train.py").write_text("import kit\nkit.fit(net)\n")
+    found = replace(training_script_read.read(tmp_path / "tools" / "train.py"), path="tools/train.py")
+    (outcome,) = engine.run_check(CHECKS["script_group_not_ended"], Snapshot(script=found))
+    assert outcome.problem and outcome.problem.place and outcome.problem.place.file == "kit.py"
+    assert outcome.problem.title.startswith("kit.py line 4: ")

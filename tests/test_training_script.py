@@ -185,6 +185,9 @@ def train():
         ("from helpers import DDPM", "ddpm = DDPM()", "train()"),
         ("from accelerate.utils import set_seed", "set_seed(1)", "train()"),
         ("import torch.distributed as dist", "several = dist.is_initialized()", "train()"),
+        ("from cuda_kernels._C import distCUDA2", "near = distCUDA2(points)", "train()"),
+        ("from apex import amp", "model, optimizer = amp.initialize(model, optimizer)", "train()"),
+        ("import dgl.function, dgl.nn", "graph = dgl.graph(edges)", "train()"),
         ("import hydra", "", "@hydra.main(config_path='x')\ndef main(config):\n    train()\nmain()"),
     ],
 )
@@ -209,6 +212,9 @@ def test_a_loop_of_its_own_that_no_unread_library_takes_part_in(imports: str, be
             "train()",
             "gets the model or the optimizer",
         ),
+        ("import apex", "model = apex.parallel.DistributedDataParallel(model)", "train()", "apex, which was not read"),
+        ("import dgl.distributed", "", "train()", "dgl, which was not read, can connect the ranks"),
+        ("import dgl", "dgl.dataloading.DataLoader(g, use_ddp=True)", "train()", "dgl, which was not read"),
         ("import engines", "engines.init_distributed()", "train()", "may connect the ranks (line 5)"),
         ("import engines.parallel_state", "", "train()", "may connect the ranks"),
         ("import engines", "", "engines.start(train)", "gets a function or object that trains"),
@@ -244,6 +250,39 @@ def test_a_loop_of_its_own_that_an_unread_library_may_take_part_in(
 def test_why_it_is_not_known_how_its_ranks_train(text: str, why: str | None) -> None:
     found = read(text + "\n")
     assert found.speaks is None and (why in found.unclear if why and found.unclear else found.unclear is why)
+
+
+WRAPS_IF_SEVERAL = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+def is_distributed():
+    return dist.is_initialized()
+def setup_logger():
+    print("ready")
+def main():
+    {start}
+    setup_logger()
+    model = net
+    if is_distributed():
+        model = DDP(net)
+    for batch in batches:
+        model(batch).sum().backward()
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "speaks"),
+    [
+        ("if False:\n        dist.init_process_group('nccl')", None),
+        ("if True:\n        dist.init_process_group('nccl')", "ddp"),
+        ("if several:\n        dist.init_process_group('nccl')", "ddp"),
+        ("engines.setup_ranks()", "ddp"),  # of a library, which may start the group
+    ],
+)
+def test_a_wrapper_without_a_start_of_its_group(start: str, speaks: str | None) -> None:
+    assert read(WRAPS_IF_SEVERAL.format(start=start)).speaks == speaks
 
 
 def test_a_package_whose_first_module_imports_the_next_is_read(tmp_path: Path) -> None:
@@ -593,6 +632,15 @@ def test_an_object_of_a_library_exists_only_with_it(text: str) -> None:
     assert one(read(f"{text}\n    probe_here()\n"), "probe_here").guards == GUARDS_OF_OBJECTS[text]
 
 
+SPAWNS_IF_SEVERAL = """\
+import os
+import torch
+def work(worker, world_size):
+    torch.distributed.init_process_group("nccl", {})
+if world_size == 1:
+    work(0, 1)
+else:
+    torch.multiprocessing.spawn(work, args=(world_size,), nprocs=world_size)"""
 PROCESSES = """\
 import os
 import torch, torch.multiprocessing as mp
@@ -609,6 +657,9 @@ main(object())"""
     [
         ("import torch\ntorch.multiprocessing.spawn(f, nprocs=2)", True),
         ("import torch\nif args.many:\n    torch.multiprocessing.spawn(f, nprocs=2)", False),
+        (SPAWNS_IF_SEVERAL.format("rank=worker"), True),
+        (SPAWNS_IF_SEVERAL.format("rank=int(os.environ['RANK'])"), False),
+        (SPAWNS_IF_SEVERAL.format("world_size=2"), False),
         (PROCESSES.format("config.rank"), True),
         (PROCESSES.format("int(os.environ['RANK'])"), False),
         ("import subprocess\nsubprocess.run(['torchrun', 'x.py'])", True),

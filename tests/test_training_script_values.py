@@ -160,3 +160,105 @@ BY_CONFIG = (
 @pytest.mark.parametrize(("imports", "made", "given", "speaks"), BY_CONFIG)
 def test_a_trainer_that_a_config_creates(imports: str, made: str, given: str, speaks: str | None) -> None:
     assert read(CREATED.format(imports, made, given)).speaks == speaks
+
+
+SPAWNED = """\
+import torch
+def work({parameter}, count):
+    if {parameter} == 0:
+        probe_here()
+{start}
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameter", "start", "guards"),
+    [
+        ("worker", "torch.multiprocessing.spawn(work, args=(2,), nprocs=2)", ("local_main",)),
+        ("worker", "if count == 1:\n    work(0, 1)\nelse:\n    torch.multiprocessing.spawn(fn=work)", ("local_main",)),
+        ("worker", "import torch.multiprocessing as mp\nmp.start_processes(work, nprocs=2)", ("local_main",)),
+        ("rank", "torch.multiprocessing.spawn(work, args=(2,), nprocs=2)", ("main",)),
+        ("worker", "work(0, 1)\ntorch.multiprocessing.spawn(other)", ()),
+        ("worker", "for at in range(2):\n    work(at, 2)", ()),
+    ],
+)
+def test_the_first_argument_of_a_spawned_function_is_the_rank(
+    parameter: str, start: str, guards: tuple[str, ...]
+) -> None:
+    found = [one for one in read(SPAWNED.format(parameter=parameter, start=start)).calls if one.name == "probe_here"]
+    assert [one.guards for one in found] == [guards]
+
+
+def test_a_spawned_function_can_be_a_method_or_come_from_another_module(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(
+        "import torch.distributed\ndef work(at, run):\n    if at == 0:\n        probe_here()\n"
+    )
+    (tmp_path / "train.py").write_text("import torch\nfrom loop import work\ntorch.multiprocessing.spawn(work)\n")
+    found = training_script_read.read(tmp_path / "train.py")
+    assert [one.guards for one in found.calls if one.name == "probe_here"] == [("local_main",)]
+    text = "class Run:\n    def work(self, at):\n        if at == 0:\n            probe_here()\n"
+    text += "    def start(self):\n        torch.multiprocessing.spawn(self.work)\nRun().start()\n"
+    assert [one.guards for one in read(text).calls if one.name == "probe_here"] == [("local_main",)]
+
+
+DEVICES = """\
+import torch
+DEVICE = torch.device("cuda:0") if torch.cuda.is_available() else torch.device("cpu")
+NAMED: str = "cuda:0"
+def move(model):
+    return model.to(DEVICE)
+def name():
+    return NAMED
+def count(model):
+    return len(list(model.parameters()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "unused"),
+    [
+        ("from kit import count\ncount(1)", True),
+        ("from kit import move, name\nmove(1)\nname()", False),
+        ("from kit import DEVICE as here, NAMED as there\ncount(here, there)", False),
+        ("import kit\ncount(kit.DEVICE, kit.NAMED)", False),
+        ("from kit import *\ndef f():\n    return DEVICE, NAMED\nf()", False),
+        ("from kit import *\ndef f():\n    return DEVICE, NAMED", True),
+    ],
+)
+def test_a_variable_of_a_module_may_not_be_read(tmp_path: Path, text: str, unused: bool) -> None:
+    (tmp_path / "kit.py").write_text(DEVICES)
+    (tmp_path / "train.py").write_text(f"{text}\n")
+    found = training_script_read.read(tmp_path / "train.py")
+    assert {one.unused for one in found.calls if one.name == "torch.device"} == {unused}
+    assert {one.unused for one in found.sets if one.target == "NAMED"} == {unused}
+
+
+SAME_NAME = """\
+def evaluate(model):
+    probe_here()
+def load({parameters}):
+    {first}
+    if evaluate:
+        other()
+load({given})
+if rank == 0:
+    evaluate(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "first", "given", "guards"),
+    [
+        ("evaluate=False", "pass", "", ("main",)),
+        ("evaluate", "pass", "evaluate=True", ("main",)),
+        ("data", "evaluate = False", "1", ("main",)),
+        ("data", "for evaluate in data:\n        evaluate(data)", "1", ("main",)),
+        ("data", "pass", "1", ()),  # the function itself
+        ("evaluate", "evaluate(2)", "evaluate", ()),  # the function, passed as an argument
+    ],
+)
+def test_a_variable_with_the_name_of_a_function(
+    parameters: str, first: str, given: str, guards: tuple[str, ...]
+) -> None:
+    found = read(SAME_NAME.format(parameters=parameters, first=first, given=given))
+    assert [one.guards for one in found.calls if one.name == "probe_here"] == [guards]

@@ -2,7 +2,7 @@
 
 # fmt: off
 ORDER = (
-    "reading", "launching", "devices", "group", "wrapping", "arguments", "output", "data", "preparing", "together",
-    "one_rank", "leaving", "same_on_all", "model", "steps", "alone", "on_cpu", "workers",
+    "reading", "starting", "launching", "devices", "group", "wrapping", "arguments", "output", "data", "preparing",
+    "together", "one_rank", "leaving", "same_on_all", "model", "steps", "alone", "on_cpu", "workers",
 )
 # fmt: on

@@ -105,9 +105,12 @@ def finding(
     """Build a problem at a position in a script; `others` are further positions with the same problem."""
     known: Evidence = {name: value for name, value in evidence.items() if value is not None}
     if others:
-        lines = [f"{one.file}:{one.line}" if one.file != spot.file else str(one.line) for one in others]
+        lines = [
+            str(one.line) if one.file == spot.file else f"{place_of(script, one).file}:{one.line}" for one in others
+        ]
         more = f" and {len(lines) - 5} more" if len(lines) > 5 else ""
         known = {**known, "also in line": f"{', '.join(lines[:5])}{more}"}
         why = f"{why} Also in line {known['also in line']}."
-    where = f"{spot.file} line {spot.line}" if spot.file else f"line {spot.line}"
-    return Problem(f"{where}: {title}", why, fix, known, place=place_of(script, spot))
+    place = place_of(script, spot)
+    where = f"{place.file} line {spot.line}" if spot.file else f"line {spot.line}"
+    return Problem(f"{where}: {title}", why, fix, known, place=place)

@@ -1,4 +1,4 @@
-"""Does a script get its ranks from Slurm, and does each of them see one GPU only?"""
+"""Does a script get its ranks from Slurm or MPI, and does each task of Slurm see one GPU only?"""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
 from ._calls import INIT, argument, reached_calls, sets
 
 _OF_SLURM = "os.environ['SLURM_PROCID']"
+# Set by Open MPI, by the PMI of MPICH and Intel MPI, and by MVAPICH.
+_OF_MPI = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
 _OF_LAUNCHER = re.compile(r"\b(?:LOCAL_)?RANK\b")  # set by torchrun and accelerate
 _CHOOSES = r"torch\.cuda\.(?:set_device|device)"
 
@@ -18,15 +20,28 @@ def rank_from_slurm(script: Script) -> ScriptCall | ScriptSet | None:
     started = reached_calls(script, re.escape(INIT))
     put = [one for one in sets(script, r"os\.environ\['RANK'\]") if one.reached and _OF_SLURM in one.value]
     for call in started:
-        if call.keywords.get("rank") == _OF_SLURM and _is_always_read(script, call):
+        if call.keywords.get("rank") == _OF_SLURM and _is_always_read(script, call, _OF_SLURM):
             return call
     return put[0] if put and started and not put[0].conditions and not put[0].guards else None
 
 
-def _is_always_read(script: Script, call: ScriptCall) -> bool:
-    """Whether the rank of Slurm's task is read whenever the process group is started."""
-    spots: list[ScriptCall | ScriptSet] = [one for one in script.calls if _OF_SLURM in one.arguments and one.reached]
-    spots += [one for one in script.sets if _OF_SLURM in one.value and one.reached]
+def rank_from_mpi(script: Script) -> tuple[ScriptCall, str] | None:
+    """Return where the process group gets the rank of an MPI process, and its variable; None if another one is used."""
+    for call in reached_calls(script, re.escape(INIT)):
+        for name in _OF_MPI:
+            value = f"os.environ['{name}']"
+            if call.keywords.get("rank") == value and _is_always_read(script, call, value):
+                return call, name
+    return None
+
+
+def _is_always_read(script: Script, call: ScriptCall, value: str) -> bool:
+    """Whether the rank is read from this variable whenever the process group is started."""
+    name = value.partition("'")[2].partition("'")[0]
+    spots: list[ScriptCall | ScriptSet] = [
+        one for one in script.calls if one.reached and {value, f"'{name}'"} & set(one.arguments)
+    ]
+    spots += [one for one in script.sets if value in one.value and one.reached]
     around = {*call.conditions, *call.guards}
     return any(around.issuperset((*one.conditions, *one.guards)) for one in spots)
 

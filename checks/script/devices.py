@@ -65,6 +65,13 @@ def _is_replaced(script: Script, spot: InScript) -> bool:
     )
 
 
+def _is_only_named(spot: InScript) -> bool:
+    """Whether this only gives a name to a GPU, and no code that runs reads the name."""
+    return spot.unused and (
+        isinstance(spot, ScriptSet) or (isinstance(spot, ScriptCall) and spot.name == "torch.device")
+    )
+
+
 @check(Severity.WARNING, source=_CUDA_SEMANTICS, tags=("leads_to_gpu_error",))
 def script_device_fixed(script: Script) -> Answer:
     """The script names a GPU by number.
@@ -87,7 +94,7 @@ def script_device_fixed(script: Script) -> Answer:
         for one in script.sets
         if not _is_on_some_ranks(one) and "device" in one.target.lower() and _FIXED.fullmatch(one.value)
     ]
-    spots = [(spot, device) for spot, device in spots if not _is_replaced(script, spot)]
+    spots = [(spot, device) for spot, device in spots if not _is_replaced(script, spot) and not _is_only_named(spot)]
     if not spots:
         return Ok("no GPU is named by number")
     spots.sort(key=lambda pair: (pair[0].file, pair[0].line, pair[0].column))

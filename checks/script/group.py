@@ -35,16 +35,16 @@ def script_starts_its_own_ranks(script: Script) -> Answer:
         return Ok("the launcher starts the ranks")
     call = found[0]
     what = call.name.rpartition(".")[2]
+    line = shell("python {:path}", script.path)
+    line = shell("python -m {:dotted}", script.only_as_module) if script.only_as_module else line
     if call.name.startswith(("subprocess.", "os.")):
-        return finding(
-            script, call, f"{what}() starts a launcher itself", commands(shell("python {:path}", script.path))
-        )
+        return finding(script, call, f"{what}() starts a launcher itself", commands(line))
     return finding(
         script,
         call,
         f"{what} starts the ranks itself",
         (
-            commands(shell("python {:path}", script.path)),
+            commands(line),
             Fix(
                 f"Or call {call.arguments[0] if call.arguments else 'the function'} once, with the launcher's rank.",
                 ("rank = int(os.environ['RANK'])",),

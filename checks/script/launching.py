@@ -13,12 +13,13 @@ from .. import _shadowing as shadowing
 from .._variables import CUDA_GUIDE, misspelt_cuda_name
 from ._calls import TORCHRUN, argument, calls, finding, reached_calls, text_of
 from ._rank_paths import backward_calls, is_repeated, unknown_kind
-from ._slurm_ranks import has_one_gpu_per_task, knows_other_ranks, rank_from_slurm
+from ._slurm_ranks import has_one_gpu_per_task, knows_other_ranks, rank_from_mpi, rank_from_slurm
 
 _SPAWN = "https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods"
 _MIGRATION = "https://huggingface.co/docs/accelerate/en/basic_tutorials/migration"
 # Libraries that torch, accelerate and transformers do not import: a script with a file of this name means its own.
 _ONLY_SCRIPTS_IMPORT = frozenset({"evaluate", "trl", "diffusers", "lightning"})
+_MPIRUN = "https://docs.open-mpi.org/en/main/launching-apps/quickstart.html"
 _SRUN = "https://slurm.schedmd.com/srun.html"
 _TESTS = re.compile(r"(?:.*\.)?_?test")
 _ENVIRON = re.compile(r"os\.environ\['(\w+)'\]")
@@ -148,6 +149,27 @@ def script_rank_from_slurm(script: Script) -> Answer:
         line = shell("srun --ntasks=2 --gpus-per-task=1 python {:path}", script.path)
     fix = Fix("Start one task for each GPU with srun, in a job with these GPUs.", (line,))
     return finding(script, spot, "the rank comes from SLURM_PROCID: only srun can start the ranks", fix)
+
+
+@check(Severity.INFO, source=_MPIRUN, tags=("start_command",))
+def script_rank_from_mpi(script: Script) -> Answer:
+    """The script reads its rank from a variable of MPI, so only mpirun can start its ranks.
+
+    Why: mpirun sets the variable for each process. torchrun and accelerate do not: the variable is then missing
+    (KeyError), or each rank takes the default and trains alone as rank 0 of 1.
+
+    Fix: Start one process for each GPU with mpirun.
+    More: Or read RANK, WORLD_SIZE and LOCAL_RANK, which every launcher sets.
+    """
+    found = rank_from_mpi(script)
+    if found is None or script.spawns or knows_other_ranks(script):
+        return Ok("the rank does not come from MPI alone")
+    spot, name = found
+    fix = Fix(
+        "Start one process for each GPU with mpirun, in a job with these GPUs.",
+        (shell("mpirun -np 2 python {:path}", script.path),),
+    )
+    return finding(script, spot, f"the rank comes from {name}: only mpirun can start the ranks", fix)
 
 
 @check(Severity.WARNING, source=CUDA_GUIDE)

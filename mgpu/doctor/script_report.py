@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from mgpu.check import Skip
 from mgpu.command_line import shell
 from mgpu.engine import Outcome
 from mgpu.errors import UNKNOWN
+from mgpu.readers.training_script.framework import OF_RAY
 from mgpu.readers.training_script.local_modules import MOST_BYTES, MOST_FILES
 from mgpu.report import findings
 from mgpu.report.screen import Line, Screen, row, unstyled
@@ -23,7 +25,23 @@ _FRAMEWORKS = {
     "ddp": "trains with torch.distributed directly",
     "nothing": "trains on one GPU only",
 }
+# Libraries for which no launcher of PyTorch starts the ranks: one process uses all GPUs, or its own launcher is needed.
+_OTHER_LIBRARIES = {
+    "tensorflow": "TensorFlow",
+    "keras": "Keras",
+    "jax": "JAX",
+    "flax": "JAX",
+    "paddle": "PaddlePaddle",
+    "mindspore": "MindSpore",
+    "mxnet": "MXNet",
+}
 _REASONS = {"limit": f"limit of {MOST_BYTES >> 10} KiB and {MOST_FILES} files"}
+# A step of the training, of a network: not of a simulation, of a schedule, or of a model of scikit-learn.
+_STEP = re.compile(
+    r"(?!(?:sklearn|xgboost|lightgbm|catboost|statsmodels|scipy)\.).*(?:\.(?:backward|fit|train_batch|learn)"
+    r"|(?:opt(?:im\w*)?|engine|trainer|scaler|solver)\w*(?:\(\)|\[\])*\.step)",
+    re.IGNORECASE,
+)
 _MOST_NAMES = 5  # in one list
 
 
@@ -52,13 +70,17 @@ def lines(
 
 
 def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
-    """The command that starts the script, with a launcher unless it starts its ranks itself; or that changes it first.
+    """The command that starts the script, with a launcher if that starts its ranks; or that changes it first.
 
     A script for one GPU would be started once per GPU, each time alone. If it is not known whether its ranks train
-    together, a few steps of it show that.
+    together, a few steps of it show that. Copies of a script that does not train, or whose ranks Ray starts, are of no
+    use.
     """
     template = "mgpu smoke-test {:path}" if script.unclear else "mgpu launch {:path}"
-    template = "python {:path}" if script.spawns_ranks else template
+    alone = script.unclear == OF_RAY or (script.speaks is None and not script.unclear) or bool(_other_library(script))
+    template = "python {:path}" if script.spawns_ranks or alone else template
+    if any(outcome.problem and "cannot_start" in outcome.check.tags for outcome in outcomes):
+        return []
     if any(outcome.problem and "portable" in outcome.check.tags for outcome in outcomes):
         template = "mgpu doctor --script {:path} --fix"
     elif not script.spawns_ranks:
@@ -66,6 +88,8 @@ def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
         if found := next((commands[:1] for commands in named if commands), ()):
             return list(found)
     line = shell(template, script.path) if script.error is None else ""
+    if template.startswith("python") and script.only_as_module:
+        line = shell("python -m {:dotted}", script.only_as_module)
     return [line] if line else []
 
 
@@ -97,10 +121,9 @@ def _clipped(names: Sequence[str]) -> str:
 
 def _shows_training(script: Script) -> bool:
     """Whether a step of the training is visible: a backward pass, or a call that trains."""
-    ends = (".backward", ".fit", ".train_batch", ".step", ".learn")
     own = [f"{one.name}()" for one in script.classes if any(base.endswith("Trainer") for base in one.bases)]
     return any(
-        call.reached and (call.name.endswith(ends) or _trains(call.name, ("Trainer", *own))) for call in script.calls
+        call.reached and (_STEP.fullmatch(call.name) or _trains(call.name, ("Trainer", *own))) for call in script.calls
     )
 
 
@@ -112,9 +135,18 @@ def _trains(name: str, trainers: Sequence[str]) -> bool:
 def _overview(script: Script) -> str:
     """The script's size, and the framework it trains with."""
     beside = f" and {counted(len(script.files), 'module')} that it imports" if script.files else ""
-    framework = _FRAMEWORKS.get(script.speaks or "", "no multi-GPU framework found") + _in_module(script)
+    other = _other_library(script)
+    unknown = f"uses {other}, which mgpu does not examine" if other else "no multi-GPU framework found"
+    framework = _FRAMEWORKS.get(script.speaks or "", unknown) + _in_module(script)
     cut = "; not everything was read" if script.cut else ""
     return f"{script.lines:,} lines{beside}{cut}: {framework}"
+
+
+def _other_library(script: Script) -> str:
+    """Return the library that a script without torch uses for its model; empty if there is none."""
+    tops = {name.partition(".")[0] for name in script.imports}
+    found = (shown for name, shown in _OTHER_LIBRARIES.items() if name in tops)
+    return next(found, "") if script.speaks is None and "torch" not in tops else ""
 
 
 def _in_module(script: Script) -> str:

@@ -235,6 +235,10 @@ def _special(porting: Porting) -> None:
             porting.changes.decide(call, "gradients computed by autograd.grad are not averaged over the ranks.")
         elif name == "input":
             porting.changes.decide(call, "every rank waits for an answer, and only one of them can get it.")
+        elif name in ("breakpoint", "pdb.set_trace", "ipdb.set_trace"):
+            porting.changes.decide(call, "every rank stops in a debugger here, and only one of them can be typed to.")
+        elif name == "apex.amp.initialize":
+            porting.changes.decide(call, "apex.amp does not know accelerate's optimizer: use mixed_precision instead.")
         elif name == "get_ipython":
             porting.changes.decide(call, "this line is for a notebook: remove it, a script stops here.")
         elif name == "torch.optim.LBFGS":

@@ -162,6 +162,7 @@ from mgpu.snapshot.training_script import (
     Script,
     ScriptCall,
     ScriptClass,
+    ScriptFault,
     ScriptFunction,
     ScriptJump,
     ScriptLoop,

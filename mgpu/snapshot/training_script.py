@@ -33,6 +33,7 @@ class InScript:
     within: tuple[Label, ...] = ()  # contexts of `with`, in the form of ScriptCall.name; "try": errors are caught
     # "try OSError": the error for a file or folder that already exists is caught
     # "except StopIteration": an iterator has ended
+    unused: bool = False  # in the value of a variable of a module's top level that no code that is reached reads
     reached: bool = True  # False: in a function that nothing calls, as far as the script's start and its modules show
 
 
@@ -114,6 +115,16 @@ class ScriptText(InScript):
 
 
 @dataclass(frozen=True)
+class ScriptFault(InScript):
+    """A statement that certainly raises an error when Python starts the file as a script."""
+
+    # A relative import (`of`: the script's name as a module), a name that a module does not have, a missing argument.
+    kind: Literal["relative", "import", "argument"] = "relative"
+    name: Label = ""  # the module as written, the names or the parameters
+    of: Label = ""  # the module or function
+
+
+@dataclass(frozen=True)
 class ScriptStart(InScript):
     """A command in a shell script of the project that starts the script; variables that it sets are replaced."""
 
@@ -154,12 +165,25 @@ class Script:
     texts: tuple[ScriptText, ...] = ()
     functions: tuple[ScriptFunction, ...] = ()  # of the script and of the modules in `files`
     classes: tuple[ScriptClass, ...] = ()
+    faults: tuple[ScriptFault, ...] = ()  # in line order
     main_guard: bool = False  # if __name__ == "__main__"
     shadowed: Mapping[str, Text] = field(default_factory=dict)  # module -> the file or package that hides it
     # Calls that start ranks in every run: mp.spawn, or a launcher as a subprocess.
     spawns: tuple[ScriptCall, ...] = ()
     cut: bool = False  # truncated: the script contains more than is listed here
     starts: tuple[ScriptStart, ...] = ()  # in shell scripts of its project; only if `doctor` examines the script
+
+    @property
+    def only_as_module(self) -> str:
+        """Its name for `python -m`, if it has relative imports, with which Python cannot start it as a file.
+
+        If no __init__.py shows where its package begins, that is the current folder.
+        """
+        if self.command_known or not (found := [fault.of for fault in self.faults if fault.kind == "relative"]):
+            return ""
+        by_path = self.path.removesuffix(".py").replace("/", ".")
+        names = found if self.module else [by_path, *found]
+        return next((name for name in names if "." in name and all(map(str.isidentifier, name.split(".")))), "")
 
     @property
     def spawns_ranks(self) -> bool:

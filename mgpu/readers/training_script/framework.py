@@ -47,6 +47,7 @@ _MAY_TRAIN = re.compile(
 )
 _TRAINS = re.compile(r"\.(?:fit|train_batch|learn|backward)$|[Tt]rainer\w*(?:\(\))?\.\w*train\w*$")
 _NAMES = {"ddp": "torch.distributed", "trainer": "a Trainer"}
+OF_RAY = "its ranks are actors of Ray, not copies of this script"
 _NO_STEP = "its training is not in the code that was read"
 
 
@@ -75,8 +76,10 @@ def framework(walk: Walk, calls: Sequence[ScriptCall], hidden: Hidden) -> tuple[
     if any(call.name in INIT and call.arguments[:1] == ("'fake'",) for call in calls):
         return None, "one process simulates several"
     if any(call.name == "ray.init" for call in calls):
-        return None, "its ranks are actors of Ray, not copies of this script"
-    if (found := _library(used) or _of_lightning_modules(walk, calls)) == "ddp" and _wraps_only_if_distributed(calls):
+        return None, OF_RAY
+    if (found := _library(used) or _of_lightning_modules(walk, calls)) == "ddp" and _wraps_only_if_distributed(
+        walk, calls
+    ):
         return None, "the model is wrapped only in a run of several ranks, and nothing visible starts one"
     if found:
         return found, None
@@ -149,11 +152,19 @@ def _library(names: set[str]) -> Framework | None:
     return next((kind for kind, pattern in kinds if any(pattern.match(name) for name in names)), None)
 
 
-def _wraps_only_if_distributed(calls: Sequence[ScriptCall]) -> bool:
-    """Whether the model is wrapped only `if world_size > 1`, and nothing visible makes it so: no group is started."""
+def _wraps_only_if_distributed(walk: Walk, calls: Sequence[ScriptCall]) -> bool:
+    """Whether the model is wrapped only `if world_size > 1`, and nothing visible makes it so: no group is started.
+
+    A call of the project's own function that was read starts none itself: what it calls is among the calls.
+    """
     wrappers = [call for call in calls if call.reached and call.name == _WRAPPER]
     return (
         bool(wrappers)
         and all("distributed" in call.guards for call in wrappers)
-        and not any(_STARTS_GROUP.search(call.name.rpartition(".")[2]) for call in calls)
+        and not any(
+            _STARTS_GROUP.search(call.name.rpartition(".")[2])
+            and not _ASKS_FOR_GROUP.fullmatch(call.name)
+            and walk.own_function(call.name) is None
+            for call in calls
+        )
     )

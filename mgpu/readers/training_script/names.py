@@ -84,15 +84,29 @@ class Frame:
     def _use(self, node: ast.Name | ast.Attribute, around: Around, *, called: bool) -> None:
         """Record that a function or class is referenced, or a method by its name."""
         walk = self.walk
+        self.note_read(node.id if isinstance(node, ast.Name) else node.attr)
         name = self.scope.find(node.id) if isinstance(node, ast.Name) else self.resolve(node)
         if isinstance(node, ast.Attribute) and not self._is_library(node.value):  # torch.save is no method save
             walk.used.setdefault(self.number, set()).add(node.attr)
         if name is None:
             return
+        if isinstance(node, ast.Name) and self.scope.is_unknown(node.id):
+            return
         if name in walk.bases:
             walk.used.setdefault(self.number, set()).add(name)
         elif name in walk.by_name and not called:
             walk.record_call(name, node, self, around)  # passed as a value: its caller is not known
+
+    def note_read(self, name: str) -> None:
+        """Record that this code reads a variable, or an attribute of this name."""
+        self.walk.reads.setdefault(self.number, set()).add(name)
+
+    def note_variables(self, node: ast.stmt, targets: Sequence[ast.expr]) -> None:
+        """Record the lines of an assignment to variables of a top level."""
+        names = {one.id for one in targets if isinstance(one, ast.Name)}
+        if self.number < 0 and not self.owner and len(names) == len(targets):
+            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            self.walk.variables.append((self.source.file, lines, names))
 
     def _is_library(self, node: ast.expr) -> bool:
         """Whether an expression is an imported module that is not one of the project."""
@@ -125,7 +139,8 @@ class Frame:
     def _call(self, node: ast.Call, around: Around, targets: Sequence[ast.expr]) -> None:
         walk, words = self.walk, self.source.words
         name = self.resolve(node.func) or words(node.func, _LONGEST_NAME)
-        own = walk.record_call(name, node, self, around)
+        unknown = isinstance(node.func, ast.Name) and self.scope.is_unknown(node.func.id)
+        own = None if unknown else walk.record_call(name, node, self, around)
         if own is None and isinstance(node.func, ast.Attribute) and not self._is_library(node.func.value):
             walk.maybe.setdefault(node.func.attr, []).append(self.spot(node, around))
         if len(walk.calls) >= MOST:
@@ -328,6 +343,7 @@ class Frame:
             target = target.value
         if isinstance(target, ast.Name):
             self.scope.names[target.id] = given if given is not None else target.id
+            self._note_unknown(target.id, unknown=given is None)
             self.scope.splits.pop(target.id, None)
             if split != NOTHING:
                 self.scope.splits[target.id] = split
@@ -347,7 +363,12 @@ class Frame:
         """Bind a loop variable, which resolves to itself; `unique`: it depends on the rank."""
         (self.scope.unique.add if unique else self.scope.unique.discard)(name)
         self.scope.names[name] = name
+        self._note_unknown(name, unknown=True)
         self.scope.splits.pop(name, None)
+
+    def _note_unknown(self, name: str, *, unknown: bool) -> None:
+        """Note whether the value of a variable of this function is unknown."""
+        (self.scope.unknown.add if unknown and self.number >= 0 else self.scope.unknown.discard)(name)
 
 
 def _given(node: ast.Call) -> list[ast.expr]:

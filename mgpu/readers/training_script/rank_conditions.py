@@ -70,7 +70,7 @@ def classify(test: ast.expr, name_of: Callable[[ast.expr], str], known: Callable
     """
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yes, no = classify(test.operand, name_of, known)
-        if not yes and not no and _is_rank(name_of(test.operand)):  # `if not rank`
+        if not yes and not no and is_rank(name_of(test.operand)):  # `if not rank`
             return _LOCAL_MAIN if _LOCAL_RANK.search(name_of(test.operand)) else _MAIN
         return no, yes
     if isinstance(test, ast.BoolOp):
@@ -122,7 +122,8 @@ def _any_of(parts: list[Split]) -> Split:
     return _SOME
 
 
-def _is_rank(text: str) -> bool:
+def is_rank(text: str) -> bool:
+    """Whether one of these names, a name per line, is that of the number of a process."""
     return any(_RANK_NAME.search(part) and not _OTHER_RANK.search(part) for part in text.split("\n"))
 
 
@@ -134,7 +135,7 @@ def _classify_comparison(
     test: ast.Compare, name_of: Callable[[ast.expr], str], known: Callable[[ast.expr], Split | None]
 ) -> Split:
     if len(test.ops) != 1:
-        return _SOME if _is_rank(name_of(test.left)) else NOTHING
+        return _SOME if is_rank(name_of(test.left)) else NOTHING
     left, right, operator = test.left, test.comparators[0], test.ops[0]
     if isinstance(left, ast.Constant) and isinstance(operator, ast.Eq | ast.NotEq):
         left, right = right, left
@@ -143,8 +144,8 @@ def _classify_comparison(
         return (yes, no) if right.value else (no, yes)
     text = name_of(left)
     value = _integer(right)
-    modulo = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) and _is_rank(name_of(left.left))
-    if modulo or (_is_rank(text) and not _is_world(text)):
+    modulo = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) and is_rank(name_of(left.left))
+    if modulo or (is_rank(text) and not _is_world(text)):
         zero = (isinstance(operator, ast.Eq) and value == 0) or (isinstance(operator, ast.Lt) and value == 1)
         zero = zero or (isinstance(operator, ast.LtE) and value == 0)
         zero = zero or (isinstance(operator, ast.In) and _only_first(right))
@@ -166,7 +167,7 @@ def _classify_comparison(
         one = (isinstance(operator, ast.Eq) and value == 1) or (isinstance(operator, ast.LtE) and value == 1)
         one = one or (isinstance(operator, ast.Lt) and value == 2)
         return (("distributed",), ("single",)) if many else _SINGLE if one else NOTHING
-    return _SOME if _is_rank(name_of(right)) else NOTHING
+    return _SOME if is_rank(name_of(right)) else NOTHING
 
 
 def classify_name(text: str) -> Split:
@@ -181,7 +182,7 @@ def classify_name(text: str) -> Split:
             return _SINGLE
         if _DISTRIBUTED_NAME.search(name) or _DISTRIBUTED_NAME.search(part):
             return ("distributed",), ("single",)
-    if _is_rank(text):  # `if rank:`
+    if is_rank(text):  # `if rank:`
         return ("not_main",), ("main",)
     return _SOME if _RANK_WORD.search(_OTHER_RANK.sub("", text)) else NOTHING
 

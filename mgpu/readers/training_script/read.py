@@ -11,6 +11,7 @@ from pathlib import Path
 from mgpu.errors import reason
 from mgpu.probes.libraries import find_shadowed
 from mgpu.readers.training_script import python_source
+from mgpu.readers.training_script.certain_errors import certain_errors
 from mgpu.readers.training_script.constant_parameters import constant_parameters
 from mgpu.readers.training_script.decided_tests import Constants, Place
 from mgpu.readers.training_script.framework import INIT, Hidden, framework
@@ -46,6 +47,7 @@ _LAUNCHER = re.compile(
     r"|[\[(]*\s*(?:[rfb]?['\"])?(?:python[\d.]*|\{?sys\.executable\}?)['\", ]+-m['\", ]+"
     r"(?:torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch|deepspeed\.launcher)\b"
 )
+_RANK = re.compile(r"\b(?:LOCAL_)?RANK\b")
 # Calls that import a module, or create an object, by a name that only the run knows.
 _BY_NAME = re.compile(
     r"importlib\.import_module|__import__|runpy\.run_(?:path|module)|hydra\.utils\.(?:instantiate|call|get_\w+)"
@@ -69,7 +71,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
         return replace(parsed, path=shown, arguments=given)
     try:
         walk = _walk(modules, *parsed)
-        facts = Results(walk).facts()
+        facts = Results(walk).facts() | {"faults": certain_errors(*parsed, modules) if follow else ()}
     except RecursionError:
         return Script(shown, given, error="its statements are nested too deeply to be read")
     unread = tuple(sorted({module.partition(".")[0] for module in walk.elsewhere if not is_harmless(module)}))
@@ -133,7 +135,9 @@ def _position(call: ScriptCall) -> InScript:
 
 def _certainly_spawns(call: ScriptCall, sets: Sequence[ScriptSet], calls: Sequence[ScriptCall]) -> bool:
     """Whether a call starts the ranks in every run."""
-    if not call.reached or call.guards or call.conditions:
+    if not call.reached or call.conditions or set(call.guards) - {"distributed"}:
+        return False
+    if call.guards and _may_have_launcher(sets, calls):  # it may also be started with a launcher
         return False
     if _PROCESS.fullmatch(call.name):  # in a loop; each joins a group with a rank that the script gives it
         ranks = [one.keywords.get("rank", "") for one in calls if one.name in INIT]
@@ -143,6 +147,15 @@ def _certainly_spawns(call: ScriptCall, sets: Sequence[ScriptSet], calls: Sequen
     command = call.written[0]
     values = [one.value for one in sets if (one.target, one.file) == (command, call.file)]
     return any(_LAUNCHER.match(text) for text in (command, *values))
+
+
+def _may_have_launcher(sets: Sequence[ScriptSet], calls: Sequence[ScriptCall]) -> bool:
+    """Whether the process group may get the rank that a launcher sets."""
+    texts = [text for call in calls for text in (*call.arguments, *call.keywords.values(), *call.written)]
+    texts += [one.value for one in sets]
+    started = [call for call in calls if call.name in INIT]
+    by_script = bool(started) and all("rank" in call.keywords for call in started)
+    return not by_script or any(map(_RANK.search, texts))
 
 
 def _mask_value(name: str, text: str) -> str:

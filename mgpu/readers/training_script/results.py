@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mgpu.readers.training_script.rank_conditions import merge_guards
-from mgpu.readers.training_script.reach import reached_functions
+from mgpu.readers.training_script.reach import TOP_LEVEL, reached_functions
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Spot
 from mgpu.readers.training_script.walk import Walk
 from mgpu.snapshot import (
@@ -32,6 +32,7 @@ class Results:
         self.walk = walk
         self.arounds: dict[int, Around] = {}
         self.reached = reached_functions(walk)
+        self.unused = self._unused_lines()
         loops = sorted(range(len(walk.loops)), key=lambda index: walk.loops[index][0][:3])
         self.order = {index: place for place, index in enumerate(loops)}
 
@@ -68,6 +69,12 @@ class Results:
         names = (f"{base}.{function.node.name}" for base in self.walk.all_bases(function.owner))
         return [spot for name in names if name in self.walk.by_name for spot in self.walk.by_name[name].sites]
 
+    def _unused_lines(self) -> set[tuple[str, int]]:
+        """Return the file and lines of the variables of a top level that nothing that is reached reads."""
+        read = set().union(*(self.walk.reads.get(number, ()) for number in (TOP_LEVEL, *self.reached)))
+        unread = [(file, lines) for file, lines, names in self.walk.variables if not names & read]
+        return {(file, line) for file, lines in unread for line in lines}
+
     def is_reached(self, spot: Spot) -> bool:
         """Whether the script's start leads to a position."""
         return spot[3] < 0 or spot[3] in self.reached
@@ -85,6 +92,7 @@ class Results:
             "conditions": above[1] + own[1],
             "loops": tuple(self.order[loop] for loop in dict.fromkeys(above[2] + own[2])),
             "within": above[3] + own[3],
+            "unused": number < 0 and (file, line) in self.unused,
             "reached": self.is_reached(spot),
         }
 

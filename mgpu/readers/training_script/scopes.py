@@ -26,6 +26,7 @@ class Scope:
     above: Scope | None = None
     splits: dict[str, Split] = field(default_factory=dict)  # variables whose value is a condition on the rank
     unique: set[str] = field(default_factory=set)  # variables that contain the rank, a time or a random name
+    unknown: set[str] = field(default_factory=set)  # parameters and variables of a function whose value is not known
 
     def find(self, name: str) -> str | None:
         """Return the resolved name of a variable, from this scope or one above it."""
@@ -35,6 +36,15 @@ class Scope:
                 return scope.names[name]
             scope = scope.above
         return None
+
+    def is_unknown(self, name: str) -> bool:
+        """Whether a name is that of a parameter or variable of unknown value, not of a function of the same name."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return name in scope.unknown
+            scope = scope.above
+        return False
 
     def is_unique(self, name: str) -> bool:
         """Whether a variable of this scope or one above it contains the rank, a time or a random name."""
@@ -120,6 +130,8 @@ class Walk(Protocol):
     timed: set[str]
     bases: dict[str, list[str]]
     used: dict[int, set[str]]
+    reads: dict[int, set[str]]
+    variables: list[tuple[str, range, set[str]]]
     imports: set[str]
     maybe: dict[str, list[Spot]]
     calls: list[tuple[Spot, dict[str, Any]]]

@@ -21,9 +21,14 @@ _CONNECTING = frozenset({
     "torchacc", "torchft", "torchrec", "torchtitan", "torchtnt", "torchtune", "verl",
 })
 # fmt: on
+# What these of them have besides, which works in each process for itself.
+_WORKS_ALONE = {
+    "apex": re.compile(r"apex\.(?:amp|optimizers|normalization|mlp|fused_dense|fp16_utils|multi_tensor_apply)\b.*"),
+    "dgl": re.compile(r"dgl(?!.*(?:dist(?!ance)|Dist(?!ance)|ddp|multi_?gpu|nccl))\..*"),
+}
 # Words in the name of a module or function that connects ranks.
 _CONNECTS = re.compile(
-    r"dist(?!ance|ill|ort|ributions?$)|ddp(?!m)|fsdp|parallel|launch|spawn|horovod|\bhvd|(?:^|_)mpi(?:_|$)|rendezvous|process_group"
+    r"dist(?!ance|cuda|ill|inct|ort|ributions?$)|ddp(?!m)|fsdp|parallel|launch|spawn|horovod|\bhvd|(?:^|_)mpi(?:_|$)|rendezvous|process_group"
     r"|(?:^|_)(?:rank|world)(?:_|$)|all_?reduce|(?:^|_)comm(?:_|$)|^(?:init|initialize|setup|prepare|boost)$"
     r"|^(?:setup|init|prepare)_(?:env|environment|training|run|experiment|everything|device|gpus?|cuda|backend)",
     re.IGNORECASE,
@@ -40,9 +45,9 @@ _PARAMETERS = re.compile(r"([\w.()\[\]]+?)\.(?:named_|trainable_)?parameters\b")
 
 def why_unsure(walk: Walk, calls: Sequence[ScriptCall], unread: Sequence[str]) -> str:
     """Return why the ranks could train together through code that was not read; empty if they certainly do not."""
-    if not unread:
+    names = frozenset(name for name in unread if not _works_alone(walk, calls, name))
+    if not names:
         return ""
-    names = frozenset(unread)
     if connecting := sorted(names & _CONNECTING):
         return f"{connecting[0]}, which was not read, can connect the ranks"
     if starred := sorted(name for name in walk.imports if name.endswith(".*") and top(name) in names):
@@ -53,6 +58,16 @@ def why_unsure(walk: Walk, calls: Sequence[ScriptCall], unread: Sequence[str]) -
         or _who_receives(walk, reached, names)
         or _whose_training(walk, reached, names)
     )
+
+
+def _works_alone(walk: Walk, calls: Sequence[ScriptCall], library: str) -> bool:
+    """Whether the script uses only parts of a library that work in each process for itself."""
+    if (alone := _WORKS_ALONE.get(library)) is None:
+        return False
+    used = [name for name in walk.imports if top(name) == library and name != library]
+    used += [call.name for call in calls if top(call.name) == library]
+    given = {name for call in calls if top(call.name) == library for name in call.keywords}
+    return all(map(alone.fullmatch, used)) and "use_ddp" not in given
 
 
 def _who_connects(walk: Walk, calls: Sequence[ScriptCall], names: frozenset[str]) -> str:

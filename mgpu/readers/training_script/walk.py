@@ -19,6 +19,7 @@ from mgpu.readers.training_script.decorators import INERT, RANKS_OF
 from mgpu.readers.training_script.names import MOST, Frame
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, merge_guards
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot
+from mgpu.readers.training_script.spawned import bind_rest, spawned_functions
 from mgpu.readers.training_script.targets import annotated_object, names_in, value_pairs
 
 STOPPED = "except StopIteration"  # the context of what is done when an iterator has ended
@@ -51,6 +52,8 @@ class Walk:
         self.unique: set[str] = set()  # attributes that contain the rank, a time or a random name
         self.timed: set[str] = set()  # attributes and variables that nothing but a time makes different
         self.used: dict[int, set[str]] = {}  # by function: the classes and the names of attributes it refers to
+        self.reads: dict[int, set[str]] = {}  # by function: the variables it reads
+        self.variables: list[tuple[str, range, set[str]]] = []  # of top levels: file, lines of the value, names
         self.maybe: dict[str, list[Spot]] = {}  # by name: calls of a method of an unknown object
         self.classes: dict[str, Spot] = {}
         self.registered: set[str] = set()  # classes with a decorator, which may register them
@@ -63,6 +66,7 @@ class Walk:
         self.jumps: list[tuple[Spot, dict[str, Any]]] = []
         self.options: list[tuple[Spot, dict[str, Any]]] = []
         self.texts: list[tuple[Spot, dict[str, Any]]] = []
+        self.spawned: set[tuple[str, str]] = set()  # functions that get the number of their process
         self.main_guard = False
         self.cut = False
         self.depth = 0
@@ -70,6 +74,7 @@ class Walk:
     def module(self, tree: ast.Module, source: Source, scope: Scope) -> Scope:
         """Read a file's top level, and the functions it calls."""
         source.flags = constant_flags(tree)
+        self.spawned |= spawned_functions(tree, source)
         self._body(tree.body, Frame(self, source, scope, -1, ""), OUTSIDE)
         return scope
 
@@ -249,6 +254,7 @@ class Walk:
             whole = f"{module}.{alias.name}"
             self.imports.add(whole)
             bound = names.names.get(alias.name) if names is not None else None
+            frame.note_read(alias.name if alias.asname else "")
             if bound is None and names is not None:
                 self.find(self, whole)  # a module in that package
             frame.scope.names[alias.asname or alias.name] = canonical(bound or whole)
@@ -263,6 +269,7 @@ class Walk:
     def _assign(self, node: ast.Assign, frame: Frame, around: Around) -> None:
         for value, targets in value_pairs(node):
             frame.look(value, around, targets)
+        frame.note_variables(node, node.targets)
         flag = isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool)
         for target in node.targets:
             self._set(target, node.value, frame, around)
@@ -274,6 +281,7 @@ class Walk:
     def _annotated_assign(self, node: ast.AnnAssign, frame: Frame, around: Around) -> None:
         if node.value is not None:
             frame.look(node.value, around, [node.target])
+            frame.note_variables(node, [node.target])
             self._set(node.target, node.value, frame, around)
             frame.bind(node.target, annotated_object(node.annotation, node.value, frame) or node.value)
 
@@ -330,13 +338,7 @@ class Walk:
     def enter(self, function: Function, scope: Scope) -> None:
         """Read a function, with its parameters bound to a call's arguments in `scope`."""
         function.read = True
-        arguments = function.node.args
-        every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-        named = (*every, *(a for a in (arguments.vararg, arguments.kwarg) if a))
-        for place, argument in enumerate(named):
-            if argument.arg not in scope.names:
-                first = place == 0 and function.owner
-                scope.names[argument.arg] = f"{function.owner}()" if first else argument.arg
+        bind_rest(function, scope, self.spawned)
         constants = self.constants.get((function.source.file, function.node.lineno), {})
         frame = Frame(self, function.source, scope, function.number, function.name, constants=constants)
         self.depth += 1

@@ -1,0 +1,68 @@
+"""checks/script: starting, and the launchers that a rank's variable belongs to"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mgpu.snapshot import ScriptFault
+from tests.bad_scripts import bad, good, read
+from tests.checks.facts import Case, informs, script, table, warns, well
+from tests.checks.test_script_output import STARTS_ITS_RANKS
+
+RELATIVE = (ScriptFault(3, kind="relative", name=".kit", of="tools.train"),)
+BY_MPI = """\
+import os, torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0))
+torch.distributed.init_process_group("nccl", rank=rank, world_size=int(os.environ["OMPI_COMM_WORLD_SIZE"]))
+model = DDP(torch.nn.Linear(2, 2).cuda())
+for batch in range(3):
+    model(batch).sum().backward()
+"""
+
+CASES = (
+    informs("script_is_part_of_package", "line 3: `from .kit import` works only in a module",
+        "mgpu launch -m tools.train", at=(3, 1), script=script(faults=RELATIVE)),
+    informs("script_is_part_of_package", "works only in a module", "python -m tools.train", script=replace(
+        read(STARTS_ITS_RANKS), faults=RELATIVE)),
+    informs("script_is_part_of_package", "works only in a module", "in the folder that contains its package",
+        script=script(faults=(replace(RELATIVE[0], of="my tools.train"),))),
+    informs("script_is_part_of_package", "works only in a module", "mgpu launch -m own.tools.train",
+        script=script(faults=RELATIVE, path="own/tools/train.py")),
+    informs("script_is_part_of_package", "works only in a module", "mgpu launch -m tools.train",
+        script=script(faults=RELATIVE, path="own/tools/train.py", module="tools.train")),
+    well("script_is_part_of_package", "started as a module", script=script(faults=RELATIVE, command_known=True)),
+    well("script_is_part_of_package", "no relative import", script=script()),
+    warns("script_starts_its_own_ranks", "spawn starts the ranks itself", "python -m tools.train", script=replace(
+        bad("group-its-own-ranks"), faults=RELATIVE)),
+    warns("script_imports_missing_name", "kit does not define Trainer", "Correct the name", at=(2, 1),
+        script=script(faults=(ScriptFault(2, kind="import", name="Trainer", of="kit"),))),
+    well("script_imports_missing_name", "define what it imports", script=script(faults=RELATIVE)),
+    warns("script_call_lacks_argument", "main() is called without args", "Give the argument",
+        script=bad("launching-function-without-its-argument")),
+    well("script_call_lacks_argument", "all required arguments",
+        script=good("launching-function-without-its-argument")),
+    warns("script_stops_in_debugger", "breakpoint() stops every rank", "Remove the line",
+        script=bad("launching-breakpoint-left-in")),
+    well("script_stops_in_debugger", "no line stops", script=good("launching-breakpoint-left-in")),
+    *(well("script_stops_in_debugger", "no line stops", script=read(text)) for text in (
+        "if args.debug:\n    breakpoint()\n",
+        "def show(x):\n    import pdb\n    pdb.set_trace()\n",
+        "try:\n    main()\nexcept Exception:\n    import pdb\n    pdb.post_mortem()\n",
+        "if rank == 0:\n    breakpoint()\n")),
+    warns("script_stops_in_debugger", "pdb.set_trace() stops", "Remove",
+        script=read("import pdb\nfor batch in loader:\n    pdb.set_trace()\n")),
+    informs("script_rank_from_mpi", "OMPI_COMM_WORLD_RANK: only mpirun", "mpirun -np 2 python train.py",
+        script=read(BY_MPI)),
+    *(well("script_rank_from_mpi", "not come from MPI alone", script=read(text)) for text in (
+        BY_MPI.replace("OMPI_COMM_WORLD_RANK", "RANK"),
+        BY_MPI.replace('"OMPI_COMM_WORLD_RANK", 0', '"OMPI_COMM_WORLD_RANK", os.environ.get("RANK", 0)'),
+        BY_MPI.replace("rank = int", "rank = args.rank\nif 'OMPI_COMM_WORLD_RANK' in os.environ:\n    rank = int"))),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_answer(case: Case) -> None:
+    case.verify()
