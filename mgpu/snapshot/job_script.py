@@ -119,6 +119,7 @@ class JobFolder:
     path: Text
     exists: bool | None  # None: depends on the job
     made: Label = ""  # if it is not here: why it may be where the job is submitted: "git ignores it"
+    by_submitter: bool = False  # the script that makes it also submits the job
 
 
 @dataclass(frozen=True)

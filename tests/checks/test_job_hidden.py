@@ -8,7 +8,7 @@ import pytest
 
 from mgpu.snapshot import JobFolder, JobMissing, JobScript, JobUnread
 from tests.bad_jobs import read
-from tests.checks.facts import Case, config, fails, informs, job_script, skips, table, warns, well
+from tests.checks.facts import Case, config, fails, informs, job_script, problem, skips, table, warns, well
 from tests.checks.test_job import job
 
 ALONE = "torchrun --standalone --nproc_per_node=2 train.py"
@@ -159,3 +159,10 @@ CASES = (
 @pytest.mark.parametrize("case", table(CASES))
 def test_case(case: Case) -> None:
     case.verify()
+
+
+def test_the_reason_to_remove_a_secret_names_slurm_only_in_a_job_for_it() -> None:
+    text = "export HTTPS_PROXY=http://me:Tulip-Field-7@proxy.lan:3128"
+    here = problem("job_secret_in_script", job_script=shell(text, ALONE))
+    assert "Slurm" not in here.cause and "Everyone who can read this file" in here.cause
+    assert "Slurm keeps a copy" in problem("job_secret_in_script", job_script=one_node(text, ALONE)).cause
