@@ -12,7 +12,7 @@ from mgpu.readers.job_script.missing_files import Output, Places
 from mgpu.readers.job_script.secret_options import login_in_url, may_be_secret, secret_options
 from mgpu.readers.job_script.shell_nodes import Assign, Simple
 from mgpu.readers.job_script.shell_words import Text, TooMuch
-from mgpu.readers.job_script.started_files import StartedFiles
+from mgpu.readers.job_script.started_files import StartedFiles, shown_path
 from mgpu.secret_names import is_secret_name
 from mgpu.secrets_masking import MASK, is_secret_word, masked, masked_argv
 from mgpu.snapshot import JobCommand, JobDeepSpeed, JobSet, JobText
@@ -112,12 +112,22 @@ class Recorder(Expander):
             statement=self._statement,
             code_lost=how.piped,
             uses=self._uses(shown_words, script, env) if launcher == "python" else None,
+            here=self._here(shown_words, script, env),
         )
         self.places.folders.append(env.folder)
         self.commands.append(command)
         self.texts += secret_options(shown_words, lines)
         self.deepspeed += deepspeed_files(command, lambda file: self.started.find(file, env.folder, env.beside))
         return len(self.commands) - 1
+
+    def _here(self, words: list[str], script: int | None, env: Env) -> str | None:
+        """Return where the Python script of a command is on this machine."""
+        if script is None:
+            return None
+        module = words[script - 1].endswith("-m") or words[script - 1] == "--module"
+        written = f"{words[script].replace('.', '/')}.py" if module else words[script]
+        found = self.started.find(written, env.folder, env.beside) if written.endswith(".py") else None
+        return None if found is None else masked(shown_path(found))
 
     def _uses(self, words: list[str], script: int | None, env: Env) -> tuple[str, ...] | None:
         """Return what the Python script of a command uses; None if it was not read."""
