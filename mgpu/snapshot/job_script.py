@@ -69,6 +69,7 @@ class JobCommand:
     statement: int = 1  # first line of the top-level statement that runs it: an if, a call
     code_lost: bool = False  # its output goes into a pipe without pipefail, so its exit code is lost
     uses: tuple[Label, ...] | None = None  # if python: "process group", "srun", "Lightning" ...; None: not read
+    refuses_local_rank: bool = False  # its script accepts --local_rank, but not the --local-rank that torch 2 passes
     here: Text | None = None  # where its training script (or module) is on this machine; None: not found
 
     @property
