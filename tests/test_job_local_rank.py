@@ -28,6 +28,7 @@ def _in_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_script_with_the_old_spelling_alone_refuses_it() -> None:
     assert refuses()
     assert refuses("srun python3 -m torch.distributed.launch --nproc_per_node 4 train.py")
+    assert refuses(script=f"{OLD}print({{'local_rank': args.local_rank}})\n")
     assert refuses(script=f"# --local-rank was added in torch 2\n{OLD}")
 
 

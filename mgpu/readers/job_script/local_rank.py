@@ -13,7 +13,7 @@ from mgpu.readers.job_script.log_folders import root_of
 _LARGEST_BYTES = 256 << 10
 _COMMENT = re.compile(r"#.*$", re.MULTILINE)
 _OLD_SPELLING = re.compile(r"""add_argument\(\s*["']--local_rank["']""")
-_OTHER_SPELLING = re.compile(r"""["'](?:--local-rank|local[-_]rank)["']|prefix_chars|sys\.argv\b""")
+_OTHER_SPELLING = re.compile(r"""["']--local-rank["']|prefix_chars|sys\.argv\b""")
 _STRICT = re.compile(r"\bparse_args\(")
 _LENIENT = re.compile(r"\bparse_known_args\(|\bparse_known_intermixed_args\(")
 # torch 1, which passes --local_rank: in requirements, an environment, a module that is loaded
