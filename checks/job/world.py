@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript
 
-from ._amounts import evaluate, gpus_per_node, has_one_node
+from ._amounts import evaluate, gpus_per_node, has_one_node, is_heterogeneous, nodes
 from ._findings import ACCELERATE, MEASURED, TORCHRUN, finding, needs_whole_script, ok_unless_cut, shorten
 from ._launches import (
     hides_options,
@@ -211,7 +211,8 @@ def job_gpus_left_idle(job_script: JobScript) -> Answer:
 def _hidden_gpus(job: JobScript, gpus: int) -> Problem | None:
     """Return the problem of GPUs that CUDA_VISIBLE_DEVICES hides from every launch; None if that is not certain."""
     launches = [one for one in job.launches if not one.inner]
-    if not launches or any(one.background for one in job.commands) or not has_one_node(job):
+    one_node = has_one_node(job) or (nodes(job) == 1 and not is_heterogeneous(job))
+    if not launches or any(one.background for one in job.commands) or not one_node:
         return None
     seen = [(_visible_to(job, one), one.line) for one in launches]
     lists = [one[0] for one, _ in seen if one is not None]

@@ -87,6 +87,9 @@ CASES = (
         "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 python t.py", "CUDA_VISIBLE_DEVICES=0 python e.py")),
     well("job_gpus_left_idle", "no GPU", job_script=one_node("CUDA_VISIBLE_DEVICES=0 python t.py", "python e.py")),
     well("job_gpus_left_idle", "no GPU", job_script=one_node("CUDA_VISIBLE_DEVICES=$FREE python t.py")),
+    warns("job_gpus_left_idle", "line 4: CUDA_VISIBLE_DEVICES=0 leaves 1 of the 2 GPUs idle", "gres=gpu:a100:1",
+        job_script=shell("#SBATCH --nodes=1", "#SBATCH --gres=gpu:a100:2", "CUDA_VISIBLE_DEVICES=0 python t.py")),
+    well("job_gpus_left_idle", "no GPU", job_script=job("CUDA_VISIBLE_DEVICES=0 srun python t.py")),  # two nodes
     well("job_gpus_left_idle", "no GPU", job_script=one_node(
         'if [ -n "$X" ]; then export CUDA_VISIBLE_DEVICES=0; fi', "python t.py")),
     # torch.distributed.launch
