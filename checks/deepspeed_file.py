@@ -99,22 +99,42 @@ def _unusable(file: DeepSpeedJson) -> Iterator[Problem]:
 
 @check(Severity.WARNING, source=_CONFIG)
 def deepspeed_file_not_strict(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
-    """A DeepSpeed file can be read by some programs only.
+    """A DeepSpeed file cannot be read by the program that uses it, or only by some programs.
 
     Why: DeepSpeed itself accepts comments and trailing commas (it reads the file with hjson), but not a key that is in
     the file twice. accelerate and Trainer stop at anything but strict JSON, and use the last of two equal keys.
+    More: A comment or trailing comma is reported if a command shows that accelerate or Trainer reads the file. If not,
+    it is only a hint: deepspeed_file_only_for_deepspeed.
 
-    Fix: Write strict JSON, with each key once. Ignore this if only deepspeed.initialize reads the file.
+    Fix: Write strict JSON, with each key once.
     """
 
     def judge(file: DeepSpeedJson) -> Problem | None:
-        if file.strict_fault and not file.by_deepspeed and not _filled_by_accelerate(file):
+        if file.strict_fault and file.by_others and not _filled_by_accelerate(file):
             return _problem(file, file.strict_fault, at=file.strict_at)
         if file.twice:
             return _problem(file, f"{file.twice[0]} is there twice", key=file.twice[0])
         return None
 
-    return _each(deepspeed_json, judge, "strict JSON, or only DeepSpeed itself reads it")
+    return _each(deepspeed_json, judge, "strict JSON, or DeepSpeed itself reads it")
+
+
+@check(Severity.INFO, source=_CONFIG)
+def deepspeed_file_only_for_deepspeed(deepspeed_json: tuple[DeepSpeedJson, ...]) -> Answer:
+    """Only DeepSpeed itself can read a DeepSpeed file.
+
+    Why: It reads the file with hjson, which accepts comments and trailing commas. accelerate and Trainer stop at them.
+
+    Fix: Write strict JSON if accelerate or Trainer is to read the file.
+    More: Without "auto" values, a file can be for deepspeed.initialize alone.
+    """
+
+    def judge(file: DeepSpeedJson) -> Problem | None:
+        if not file.strict_fault or file.by_deepspeed or file.by_others or _filled_by_accelerate(file):
+            return None
+        return _problem(file, f"only deepspeed.initialize can read this file: {file.strict_fault}", at=file.strict_at)
+
+    return _each(deepspeed_json, judge, "strict JSON, or a command shows what reads it")
 
 
 @check(Severity.ERROR, source=_JSON)

@@ -1254,6 +1254,7 @@ TARGETS: dict[str, Target] = {
         (
             "readers.job_script.read._bytes", "readers.job_script.started_files.shell_file",
             "readers.job_script.python_uses._text", "readers.job_script.log_folders._text", "slurm.prepare._of_script",
+            "readers.job_script.local_rank._text",
         ), share=0.1,
     ),
     "hostfile": Target(

@@ -116,3 +116,43 @@ def test_without_a_repository_only_the_current_folder_is_searched(
     (tmp_path / "slurm/here").mkdir()
     monkeypatch.chdir(tmp_path / "slurm/here")
     assert [one.made for one in job_script_read.read(Path("../job.sbatch")).folders] == [""]
+
+
+PYTHON = "import os\nos.makedirs(logs, exist_ok=True)\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "by_submitter"),
+    [
+        ("jobs.py", f'logs = "logs"\n{PYTHON}os.system(f"sbatch {{path}}")\n', True),
+        ("tools/jobs.py", f"logs = './logs/'\n{PYTHON}subprocess.run(['sbatch', path])\n", True),
+        ("jobs.py", f'logs = "logs"\n{PYTHON}os.system("sbatch " + path)\n', True),
+        ("jobs.py", f'logs = "logs"\n{PYTHON}os.system("sbatch slurm/job.sbatch")\n', True),
+        ("submit.sh", "mkdir -p logs && sbatch slurm/job.sbatch\n", True),
+        ("submit.sh", "mkdir -p logs\nfor one in slurm/*; do sbatch $one; done\n", True),
+        ("setup.sh", "mkdir -p logs  # for job.sbatch\n", False),
+    ],
+)
+def test_what_submits_the_job_may_make_the_folder_first(
+    name: str, text: str, by_submitter: bool, tmp_path: Path
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(text)
+    assert made(tmp_path) == [f"{Path(name).name} makes it"]
+    (folder,) = job_script_read.read(Path("slurm/job.sbatch")).folders
+    assert folder.by_submitter is by_submitter
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'os.system(f"sbatch {path}")\nlogs = "logs"\n',  # it makes no folder
+        f'logs = "out"\n{PYTHON}os.system(f"sbatch {{path}}")\n',
+        f'logs = "logs"\n{PYTHON}',  # the training script: too late
+        f'"""Use sbatch."""\nlogs = "logs"\n{PYTHON}',
+        f'logs = "logs"\n{PYTHON}os.system("sbatch slurm/other.slurm")\n',
+    ],
+)
+def test_a_python_script_that_does_not_make_the_folder_before_the_job(text: str, tmp_path: Path) -> None:
+    (tmp_path / "jobs.py").write_text(text)
+    assert made(tmp_path) == [""]

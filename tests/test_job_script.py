@@ -130,6 +130,11 @@ def test_what_is_set_and_not_exported_is_unset_on_the_node() -> None:
         ("srun numactl --cpunodebind 0 python3.11 /a/b.py", "python", "/a/b.py", ("srun", "numactl")),
         ("srun uv run accelerate launch train.py", "accelerate", "train.py", ("srun", "uv")),
         ("mgpu launch --gpus 2 train.py", "mgpu", "train.py", ()),
+        ("conda run -n deepspeed python train.py", "python", "train.py", ("conda",)),
+        ("uv run --with deepspeed torchrun train.py", "torchrun", "train.py", ("uv",)),
+        ("docker run --name deepspeed img python train.py", "python", "train.py", ("docker",)),
+        ("$PYTHON_CMD train.py", "python", "train.py", ()),
+        ("${PY_BIN} -m torch.distributed.run train.py", "torchrun", "train.py", ()),
         *(  # what `mgpu launch --print-command` shows
             (f"srun {shlex.join(interpreter.module('/env/bin/python', version, module))} --a b t.py", launcher, "t.py",
              ("srun",))
@@ -153,10 +158,24 @@ def test_launchers_are_seen_through_what_starts_them(
     ["echo torchrun train.py", "pip install torchrun", "python -m pip install x", "which accelerate launch",
      "cat << EOF > run.sh\nsrun torchrun train.py\nEOF", "# srun torchrun train.py", "python -c 'import torch'",
      "python -c 'import torch.distributed.run' t.py",
-     "grep torchrun x.py", "unused() { torchrun train.py; }"],
+     "grep torchrun x.py", "unused() { torchrun train.py; }", "conda create -n deepspeed python=3.11 -y",
+     "conda activate deepspeed", "uv pip install deepspeed", "poetry add deepspeed accelerate", "$RUN train.py"],
 )  # fmt: skip
 def test_what_starts_nothing_is_no_launch(line: str) -> None:
     assert read(f"#!/bin/bash\n{line}\n").launches == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["torchrun ${ENTRY:-'-m pkg.train'} data.path=x", "torchrun $ARGS data.path=x model.size=1", "torchrun $ARGS +a=1"],
+)  # fmt: skip
+def test_a_setting_for_hydra_is_not_the_training_script(line: str) -> None:
+    command = launch(line)
+    assert (command.launcher, command.script) == ("torchrun", None)
+
+
+def test_the_report_names_a_module_as_one(told: Told) -> None:
+    assert "Starts torchrun -m pkg.train on line 2." in told("#!/bin/bash\ntorchrun -m pkg.train a.b=1\n").stdout
 
 
 def test_the_first_launch_is_told_by_the_statement_it_stands_in() -> None:
@@ -615,7 +634,8 @@ def text_of(name: str, *, fault: bool = True) -> str:
     return pair.bad if fault else pair.good
 
 
-def test_the_report_names_line_fix_and_the_training_script(told: Told) -> None:
+def test_the_report_names_line_fix_and_the_training_script(told: Told, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("pass\n")
     done = told(text_of("ranks-double-quotes"))
     assert done.returncode == 1, done.stderr
     assert "job.sbatch:11" in done.stdout and "$SLURM_NODEID is expanded here" in done.stdout
@@ -628,7 +648,8 @@ def test_the_report_names_line_fix_and_the_training_script(told: Told) -> None:
     assert all(len(line) <= 80 for line in fine.stdout.splitlines())
 
 
-def test_programs_get_line_and_schema(told: Told) -> None:
+def test_programs_get_line_and_schema(told: Told, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("pass\n")
     done = told(text_of("world-seven-on-two-nodes"), "--json")
     content = json.loads(done.stdout)
     jsonschema.validate(content, json_schema.doctor())
@@ -673,10 +694,10 @@ REPORTS: tuple[tuple[str, str, bool], ...] = (
     ("/some/where/with/a/long/name/envs/mine/bin/swift sft --model a", "Starts swift sft on line 2.", False),
     ("accelerate launch --config_file $C t.py", "2 lines; not read: $C. Nothing", False),
     ("accelerate launch --config_file ${3:-a.yaml} t.py", "not read: $3.", False),
-    ("accelerate launch --config_file no.yaml t.py", "not read: no.yaml.", False),
+    ("accelerate launch --config_file no.yaml t.py", "missing: no.yaml.", False),
     ("accelerate launch --config_file c.yaml t.py", "2 lines. Nothing was run", False),
     ("accelerate launch --config_file c.yaml t.py\naccelerate launch --config_file d.yaml u.py", "d.yaml.", False),
-    ("deepspeed t.py --deepspeed no.json", "not read: no.json.", False),
+    ("deepspeed t.py --deepspeed no.json", "missing: no.json.", False),
     ("accelerate launch --config_file no.yaml here.py", "2 lines; missing: no.yaml. Nothing was run", False),
     ("bash a.sh\ntorchrun here.py --deepspeed no.json", "not read: no.json, a.sh. Nothing", False),
 )  # fmt: skip
@@ -687,7 +708,8 @@ def test_the_report_says_what_is_requested_started_and_not_read(
     text: str, words: str, for_slurm: bool, mgpu: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "c.yaml").write_text("distributed_type: MULTI_GPU\nnum_processes: 2\n")
-    (tmp_path / "here.py").write_text("pass\n")
+    for name in ("here.py", "t.py", "u.py"):
+        (tmp_path / name).write_text("pass\n")
     (tmp_path / "job.sh").write_text(f"#!/bin/bash\n{text}\n")
     said = mgpu("doctor", "--script", "job.sh", cwd=tmp_path).stdout
     assert words in " ".join(said.split())
@@ -698,7 +720,36 @@ def test_the_report_says_what_is_requested_started_and_not_read(
 def test_the_job_that_a_script_submits_is_the_next_to_examine(told: Told, tmp_path: Path) -> None:
     (tmp_path / "train.sbatch").write_text(SBATCH)
     done = told("#!/bin/bash\nfor x in 1 2; do sbatch train.sbatch $x; done\nsbatch other.sbatch\n")
+    assert "Next:  mgpu doctor --script train.sbatch\nExplain" in done.stdout  # other.sbatch is not here
+    assert done.returncode == 3 and "train.sbatch was not examined: it runs as a job of its own" in done.stdout
+    (tmp_path / "other.sbatch").write_text(SBATCH)
+    done = told("#!/bin/bash\nsbatch train.sbatch\nsbatch other.sbatch\n")
     assert "Next:  mgpu doctor --script train.sbatch\n       mgpu doctor --script other.sbatch\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("sbatch --wrap 'torchrun t.py'", 3), ("for one in jobs/*.sh; do sbatch $one; done", 3),
+        ("JOB=$(sbatch --parsable a.sbatch)", 3), ("sbatch $0", 0), ("sbatch job.sbatch --again", 0),
+        ("sbatch --version", 0), ("sbatch a.sbatch\nsrun python train.py", 0), ("hostname", 0),
+    ],
+)  # fmt: skip
+def test_a_script_that_only_submits_jobs_is_unknown(text: str, code: int, told: Told) -> None:
+    done = told(f"#!/bin/bash\n{text}\n")
+    assert (done.returncode, "was not examined" in done.stdout) == (code, code == 3), done.stdout
+
+
+def test_the_next_step_names_only_files_that_are_here(told: Told, tmp_path: Path) -> None:
+    head = "#!/bin/bash\n#SBATCH --nodes=1\n"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/train.py").write_text("pass\n")
+    assert "Next:  mgpu doctor --script run/train.py\n" in told(f"{head}torchrun /data/me/run/train.py\n").stdout
+    assert "Next:  mgpu doctor --script run/train.py\n" in told(f"{head}cd run\ntorchrun -m train\n").stdout
+    gone = told(f"{head}torchrun /data/me/src/fit.py\n").stdout
+    assert "not here: /data/me/src/fit.py." in gone and "Next:  mgpu launch --slurm job.sbatch\n" in gone
+    near = told(f"{head}torchrun run/train2.py\n").stdout
+    assert "run/train2.py does not exist" in near and "missing: run/train2.py." in near and "Next:" not in near
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ NO_TOOLKIT = "OSError: CUDA_HOME environment variable is not set. Please set it 
          "Mac"),
         # fp16 on the CPU.
         (HALF.format("addmm_impl_cpu_"), "for the type Half on the CPU", "float", "two tensors"),
-        (frames((SCRIPT, "main", "y = x.cumsum(0)")) + HALF.format("cumsum_cuda_kernel"), "for the type Half on a GPU", "",
+        (frames((SCRIPT, "main", "y = x.cumsum(0)")) + HALF.format("cumsum_cuda_kernel"), "type Half on a GPU", "",
          "on the CPU, and this torch"),
         # Gradient checkpointing of a script's own.
         (frames((SCRIPT, "main", "loss.backward()")) + RECOMPUTED, "computed something else the second time",

@@ -130,6 +130,7 @@ def refused(file: ReadFile) -> list[Finding]:
             continue
         fix = "Delete it" if key in _REMOVED or "Extra inputs" in message else "Correct it"
         older = f", or train with a DeepSpeed older than {since[key]}" if key in since else ""
+        message = message.removesuffix(".")  # in a title
         text = f"{key}: {message}" if key else message
         found.append(Finding(key or "", f"DeepSpeed {file.loader.deepspeed} rejects {text}", fix=f"{fix}{older}."))
     return found

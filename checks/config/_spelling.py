@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 _NEAR = 0.75  # difflib ratio from which a name is worth suggesting
@@ -34,7 +35,7 @@ def intended_name(word: str, names: Iterable[str]) -> str | None:
     """Return the only name a word can mean: other case or separators, a prefix, one typo; None if not clear."""
     if len(word) > _LONGEST:
         return None
-    plain = {_plain(name): name for name in names}
+    plain = _by_letters(frozenset(names))
     word = _plain(word)
     if word in plain:
         return plain[word]
@@ -43,6 +44,11 @@ def intended_name(word: str, names: Iterable[str]) -> str | None:
         return begun[0]
     slipped = [name for letters, name in plain.items() if len(letters) > _SHORTEST_START and _one_slip(word, letters)]
     return slipped[0] if len(slipped) == 1 else None
+
+
+@lru_cache(maxsize=16)  # a file may have thousands of unknown keys
+def _by_letters(names: frozenset[str]) -> Mapping[str, str]:
+    return {_plain(name): name for name in sorted(names)}
 
 
 def _plain(name: str) -> str:

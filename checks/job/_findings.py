@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from mgpu.check import DOCUMENTED, WHY, Answer, Evidence, Fix, Ok, Place, Problem, Skip, commands
 from mgpu.command_line import shell
-from mgpu.snapshot import JobFolder, JobScript, JobUnread
+from mgpu.snapshot import JobCommand, JobFolder, JobScript, JobUnread
 from mgpu.text import shell_path
 
 from ._amounts import nodes
@@ -26,6 +26,7 @@ _WORKS = re.compile(
     r"(?:train|tune|launch|main|job|sweep|eval|infer|serve|(?:^|[/_-])run)[^/]*$",
     re.IGNORECASE,
 )
+_OWN = re.compile(r"\$\{?(?:0|BASH_SOURCE)\b|^--(?:version|help|usage)$|^-[Vh]$")
 HEAD = 'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
 PORT = "export MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000))"
 
@@ -92,7 +93,18 @@ def ok_unless_cut(job: JobScript, text: str) -> Answer:
     if job.cut:
         return Skip("the script was not read to its end")
     missing = unread_work(job)
+    if not missing and submitted_work(job):
+        return Skip("the jobs that it submits were not examined")
     return Skip(f"{shell_path(missing[0].path)}, which it starts, was not read") if missing else Ok(text)
+
+
+def submitted_work(job: JobScript) -> list[JobCommand]:
+    """Return the sbatch commands of a script that starts nothing else; without those that submit the script itself."""
+    if job.launches:
+        return []
+    found = [one for one in job.commands if one.words[0].rpartition("/")[2] == "sbatch" and len(one.words) > 1]
+    own = job.path.rpartition("/")[2]
+    return [one for one in found if not any(_OWN.search(w) or w.rpartition("/")[2] == own for w in one.words[1:])]
 
 
 def unread_work(job: JobScript) -> list[JobUnread]:

@@ -282,7 +282,7 @@ def job_output_folder_missing(job_script: JobScript) -> Answer:
     Why: Slurm does not create the folder. If it is missing on the cluster, the job fails as soon as it starts, and
     leaves no output. A mkdir in the script itself comes too late.
     More: The exit code is 0:53. A folder that git ignores, or that a setup script of the repository makes, is only a
-    hint: job_output_folder_not_in_repository.
+    hint: job_output_folder_not_in_repository. One made by the script that submits the job is not reported.
 
     Fix: Create it before you submit, in the folder you submit from.
     """
@@ -307,7 +307,7 @@ def job_output_folder_not_in_repository(job_script: JobScript) -> Answer:
 
     Fix: Create it once in each clone, in the folder you submit from.
     """
-    made = [one for one in job_script.folders if one.made]
+    made = [one for one in job_script.folders if one.made and not one.by_submitter]
     if not made:
         return Ok("the output needs no folder outside the repository")
     return folder_missing(job_script, made, f"for the job's output is not here ({made[0].made})")

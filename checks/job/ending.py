@@ -123,7 +123,7 @@ def _replaced_by_trap(job: JobScript) -> Problem | None:
 @check(Severity.INFO, source=_BASH_EXIT)
 @needs_whole_script
 def job_exit_code_of_last_command(job_script: JobScript) -> Answer:
-    """The exit code of the job is that of an echo after training.
+    """The exit code of the job is that of an echo after training, or always 0.
 
     Why: Without `set -e`, the exit code of a script is that of its last command, so a failed run counts as completed.
     More: Slurm then reports COMPLETED, and a job with --dependency=afterok starts.
@@ -136,19 +136,25 @@ def job_exit_code_of_last_command(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         last.line,
-        f"a failed run counts as completed: the exit code is that of {shorten(last.words[0], 20)}",
+        f"a failed run counts as completed: the exit code is {_code_of(last)}",
         (commands("set -e"), Fix("Or end with the exit code of training.", ("code=$?", "exit $code"))),
     )
 
 
+def _code_of(last: JobCommand) -> str:
+    return "always 0" if last.words[0] == "exit" else f"that of {shorten(last.words[0], 20)}"
+
+
 def _hiding_command(job: JobScript) -> JobCommand | None:
-    """Return the command that prints something after training, and is the last one of the script; None without one."""
+    """Return the last command of the script, if it comes after training and prints something or is `exit 0`."""
     if not job.directives or job.stops_at_errors or job.traps or not job.commands:
         return None
     own = [one for one in job.commands if not one.inner]
     launches = [one for one in own if one.launcher]
     last = own[-1] if own else None
-    if not launches or last is None or last.words[0] not in _PRINTS or last.unsure or last.through:
+    if not launches or last is None or last.unsure or last.through:
+        return None
+    if last.words[0] not in _PRINTS and last.words != ("exit", "0"):
         return None
     training = launches[-1]
     step = srun_step(job, training) or training
@@ -160,7 +166,7 @@ def _hiding_command(job: JobScript) -> JobCommand | None:
         return None
     # A later assignment may keep the exit code; `wait`, `exit` and others may use it.
     kept = any(one.line >= step.line for one in job.sets) or any("$?" in word for one in after for word in one.words)
-    return None if kept or any(one.words[0] not in _HARMLESS for one in after) else last
+    return None if kept or any(one.words[0] not in _HARMLESS for one in after if one is not last) else last
 
 
 def _texts(job: JobScript) -> list[str]:

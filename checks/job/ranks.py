@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript, JobVariable
+from mgpu.text import shell_path
 
 from ._amounts import evaluate
 from ._findings import MEASURED, finding, line_name, needs_whole_script, ok_unless_cut, shorten
@@ -114,6 +115,32 @@ def _python_rank_problem(job: JobScript, line: int, name: str, early: JobVariabl
             (shell("srun bash -c 'export {:name}=${:name}; python train.py'", name, found.group()),),
         ),
         why="Every task gets 0 as its rank.",
+    )
+
+
+@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/distributed.html#launch-utility")
+@needs_whole_script
+def job_local_rank_not_accepted(job_script: JobScript) -> Answer:
+    """torch.distributed.launch passes an option that the training script does not accept.
+
+    Why: Since PyTorch 2.0 it is --local-rank, with a dash. argparse stops at it: "unrecognized arguments:
+    --local-rank=0", on every rank.
+    More: Older releases pass --local_rank. It is not reported if the repository names PyTorch 1, or if --use-env is
+    given, with which nothing is passed.
+
+    Fix: Accept both spellings.
+    """
+    found = [one for one in job_script.launches if one.refuses_local_rank and not one.inner]
+    if not found:
+        return Ok("no training script refuses --local-rank")
+    first = found[0]
+    script = shell_path(first.here or first.words[first.script or 0], 60)
+    return finding(
+        job_script,
+        first.line,
+        f"PyTorch 2 passes --local-rank, but {script} accepts only --local_rank",
+        commands("parser.add_argument('--local-rank', '--local_rank', type=int, default=0)"),
+        [one.line for one in found],
     )
 
 

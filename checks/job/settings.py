@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
-from mgpu.check import Answer, Fix, Ok, Severity, check, commands
+from mgpu.check import WHY, Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript, JobSet
 
@@ -21,7 +21,9 @@ _SLOW = {
     "CUDA_LAUNCH_BLOCKING": "the CPU waits for every kernel",
     "NCCL_NET_GDR_DISABLE": "data between nodes goes through CPU memory",
 }
-_LOUD = {"NCCL_DEBUG": ("INFO", "TRACE"), "TORCH_DISTRIBUTED_DEBUG": ("DETAIL",), "TORCH_CPP_LOG_LEVEL": ("INFO",)}
+# Not TORCH_CPP_LOG_LEVEL=INFO: about five lines per rank (measured torch 2.13).
+_LOUD = {"NCCL_DEBUG": ("INFO", "TRACE"), "TORCH_DISTRIBUTED_DEBUG": ("DETAIL",)}
+_SEEN_BY_READERS = "Everyone who can read this file, or a repository that it is committed to, can use the secret."
 _ON = ("1", "true", "yes", "on")
 
 
@@ -92,22 +94,27 @@ def job_secret_in_script(job_script: JobScript) -> Answer:
     """The script contains a password or token.
 
     Why: Slurm keeps a copy of the script, and shows it to others (sacct --batch-script, scontrol write batch_script).
-    More: Scripts are also often committed to a repository.
+    More: Scripts are also often committed to a repository, where everyone who can read it can use the secret.
 
     Fix: Read it from a file that only you can read. Replace the secret, because it is no longer safe.
     """
     found = [one for one in job_script.texts if one.kind == "secret"]
     if not found:
         return Ok("no secrets found")
-    name = found[0].text if found[0].text.isidentifier() else "TOKEN"
+    given = found[0].text
+    name = given if given.isidentifier() else given.lstrip("-").replace("-", "_")
+    file = name.lower() if name.isidentifier() else "token"
+    if given.startswith("-"):
+        read = shell('{:option} "$(cat ~/.{:name})"', given, file)
+    else:
+        read = shell("export {:name}=$(cat ~/.{:name})", given if given.isidentifier() else "TOKEN", file)
     return finding(
         job_script,
         found[0].line,
-        f"{shorten(found[0].text, 40)} is here in plain text",
-        commands(
-            shell("export {:name}=$(cat ~/.{:name})", name, name.lower()), shell("chmod 600 ~/.{:name}", name.lower())
-        ),
+        f"{shorten(given, 40)} is here in plain text",
+        commands(read, shell("chmod 600 ~/.{:name}", file)),
         [one.line for one in found],
+        why=WHY if job_script.directives else _SEEN_BY_READERS,
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
-from mgpu.snapshot import JobScript
+from mgpu.snapshot import JobCommand, JobScript
 from mgpu.text import shell_path
 
-from ._findings import MEASURED, finding, needs_whole_script, shorten, unread_work
+from ._findings import MEASURED, finding, needs_whole_script, shorten, submitted_work, unread_work
 
 _BASH = "https://www.gnu.org/software/bash/manual/bash.html"
 
@@ -138,16 +138,19 @@ def job_dash_typographic(job_script: JobScript) -> Answer:
 
 @check(Severity.WARNING, source="mgpu: it reads the files that are here", tags=("not_examined",))
 def job_file_not_examined(job_script: JobScript) -> Answer:
-    """The script starts a file that was not read.
+    """The script starts a file that was not read, or only submits other jobs.
 
     Why: What the job does is in that file, so the other checks examined only a part of it. The verdict is unknown.
     More: mgpu looks for it where the job would: in the folder of a literal `cd`, the current folder and the script's
-    folder. It reads three levels of files. A name with a variable is known only in the job.
+    folder. It reads three levels of files. A name with a variable is known only in the job. A script that is passed to
+    sbatch is a job of its own, and is examined when you name it.
 
     Fix: Check it where the file is.
     More: Run mgpu on the cluster, in the folder from which you submit the job.
     """
     missing = unread_work(job_script)
+    if not missing and (submitting := submitted_work(job_script)):
+        return _of_submitted(job_script, submitting)
     if not missing:
         return Ok("every file that does the job's work was read")
     first = missing[0]
@@ -157,4 +160,18 @@ def job_file_not_examined(job_script: JobScript) -> Answer:
         f"{shell_path(first.path)} was not examined: {first.why}",
         commands(shell("mgpu doctor --script {:path}", job_script.path)),
         [one.line for one in missing],
+    )
+
+
+def _of_submitted(job: JobScript, submitting: list[JobCommand]) -> Problem:
+    """Return the problem of a script that starts nothing itself: its work is in the jobs that it submits."""
+    name = shell_path(job.submits[0]) if job.submits else "what it passes to sbatch"
+    here = tuple(shell("mgpu doctor --script {:path}", one) for one in job.submits_here[:3])
+    return finding(
+        job,
+        submitting[0].line,
+        f"{name} was not examined: it runs as a job of its own",
+        Fix("Examine the jobs that it submits.", here) if here else Fix("Examine the jobs that it submits, as files."),
+        [one.line for one in submitting],
+        why="This script only submits jobs. What they do is not in it, so its verdict is unknown.",
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript
 
-from ._amounts import evaluate, gpus_per_node, has_one_node
-from ._findings import ACCELERATE, MEASURED, TORCHRUN, finding, needs_whole_script, ok_unless_cut
+from ._amounts import evaluate, gpus_per_node, has_one_node, is_heterogeneous, nodes
+from ._findings import ACCELERATE, MEASURED, TORCHRUN, finding, needs_whole_script, ok_unless_cut, shorten
 from ._launches import (
     hides_options,
     is_multi_node,
@@ -28,6 +28,8 @@ _PART = re.compile(
     r"|(?:TRAIN|POLICY|ACTOR|LEARNER|ROLLOUT|VLLM|INFER|SERVE|SERVING|TEACHER|REWARD)\w*(?:GPU|PROC|RANK|WORKER)",
     re.IGNORECASE,
 )
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_GPU_LIST = re.compile(r"\d{1,3}(?:,\d{1,3})*")
 _SPAWNS = ("num_processes", "nproc_per_node", "num_gpus", "ngpus", "gpus", "n_gpus", "world_size", "nprocs", "devices")
 _NPROC = ("nproc_per_node",)
 _WORLD = "$((SLURM_JOB_NUM_NODES * SLURM_GPUS_ON_NODE))"
@@ -170,7 +172,7 @@ def job_rank_per_cpu_core(job_script: JobScript) -> Answer:
 @check(Severity.WARNING, source=MEASURED)
 @needs_whole_script
 def job_gpus_left_idle(job_script: JobScript) -> Answer:
-    """The launcher starts fewer ranks per node than the job has GPUs.
+    """The job uses fewer GPUs per node than it requests: fewer ranks, or CUDA_VISIBLE_DEVICES hides some.
 
     Why: The other GPUs are idle, and nothing reports it.
     More: The run succeeds, but takes longer. accelerate's num_processes counts the ranks of all nodes; the most common
@@ -181,6 +183,8 @@ def job_gpus_left_idle(job_script: JobScript) -> Answer:
     gpus = gpus_per_node(job_script)
     if gpus is None:
         return Skip("the number of GPUs per node is not known")
+    if (hidden := _hidden_gpus(job_script, gpus)) is not None:
+        return hidden
     launches = per_node_launches(job_script)
     if len([one for one in launches if one.background or one.unsure]) > 1:
         return Skip("several launches may share the GPUs")
@@ -202,6 +206,46 @@ def job_gpus_left_idle(job_script: JobScript) -> Answer:
                 gpus=gpus,
             )
     return Ok("no GPU is left idle by the number of ranks")
+
+
+def _hidden_gpus(job: JobScript, gpus: int) -> Problem | None:
+    """Return the problem of GPUs that CUDA_VISIBLE_DEVICES hides from every launch; None if that is not certain."""
+    launches = [one for one in job.launches if not one.inner]
+    one_node = has_one_node(job) or (nodes(job) == 1 and not is_heterogeneous(job))
+    if not launches or any(one.background for one in job.commands) or not one_node:
+        return None
+    seen = [(_visible_to(job, one), one.line) for one in launches]
+    lists = [one[0] for one, _ in seen if one is not None]
+    used = {number for one in lists for number in one.split(",")}
+    if len(lists) < len(launches) or not all(_GPU_LIST.fullmatch(one) for one in lists) or len(used) >= gpus:
+        return None
+    text, line = seen[0][0] or ("", None), seen[0][1]
+    return finding(
+        job,
+        text[1] or line,
+        f"CUDA_VISIBLE_DEVICES={shorten(text[0], 20)} leaves {gpus - len(used)} of the {gpus} GPUs idle that the job"
+        " requests",
+        Fix("Request only the GPUs that are used, or use all of them.", _requesting(job, len(used))),
+        ranks=len(used),
+        gpus=gpus,
+        why="Slurm gives the job all GPUs that it requests, and nothing reports that some are idle.",
+    )
+
+
+def _requesting(job: JobScript, gpus: int) -> tuple[str, ...]:
+    """Return the directive that requests this number of GPUs, in the form that the script uses."""
+    asked = job.directive("gres", "gpus-per-node", "gpus")
+    value = re.sub(r"\d+$", str(gpus), asked.value or "") if asked else ""
+    return (shell("#SBATCH --{:id}={}", asked.option, value),) if asked and value else ()
+
+
+def _visible_to(job: JobScript, command: JobCommand) -> tuple[str, int | None] | None:
+    """Return the CUDA_VISIBLE_DEVICES of a command, and the line that exports it; None if it is not known."""
+    if (own := command.env.get(_VISIBLE)) is not None:
+        return own, None
+    earlier = [one for one in job.sets if one.name == _VISIBLE and one.statement <= command.statement]
+    certain = earlier and not earlier[-1].unsure and not any(one.unsure for one in earlier)
+    return (earlier[-1].value, earlier[-1].line) if certain else None
 
 
 def _nodes(job: JobScript, command: JobCommand) -> int | None:

@@ -30,6 +30,6 @@ def with_files_of_job(snapshot: Snapshot, job: JobScript) -> Snapshot:
         return snapshot
     from mgpu.config import deepspeed_json
 
-    read = [(deepspeed_json.read(Path(path)), by_deepspeed) for path, by_deepspeed in named.items()]
-    files = [replace(file, by_deepspeed=by_deepspeed) for file, by_deepspeed in read if file]
+    read = [(deepspeed_json.read(Path(path)), alone) for path, alone in named.items()]
+    files = [replace(file, by_deepspeed=alone, by_others=not alone) for file, alone in read if file]
     return replace(snapshot, deepspeed_json=(*(snapshot.deepspeed_json or ()), *files) or None)

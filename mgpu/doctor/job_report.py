@@ -57,9 +57,9 @@ def lines(
 def next_steps(job: JobScript, *, failed: bool) -> list[str]:
     """The next commands: check the training script or job that the script starts, then launch it."""
     only_submits = bool(job.submits) and not job.launches
-    names = job.submits if only_submits else training_scripts(job)
-    steps = [shell("mgpu doctor --script {:path}", name) for name in names[:2] if "$" not in name]
-    if not failed and not only_submits and _is_for_slurm(job):
+    names = job.submits_here if only_submits else training_scripts(job)
+    steps = [shell("mgpu doctor --script {:path}", name) for name in names[:2]]
+    if not failed and not only_submits and not job.missing and _is_for_slurm(job):
         steps.append(shell("mgpu launch --slurm {:path}", job.path))
     return [step for step in steps if step]
 
@@ -75,10 +75,9 @@ def _is_for_slurm(job: JobScript) -> bool:
 
 
 def training_scripts(job: JobScript) -> list[str]:
-    """The Python scripts that the job trains with, if their names are known."""
+    """The Python scripts that the job trains with and that are here, by their paths on this machine."""
     launches = [one for one in _started(job) if one.starts_ranks or one.uses or one.step is not None]
-    named = [one.words[one.script] for one in launches or _started(job) if one.script is not None]
-    return [name for name in dict.fromkeys(named) if name.endswith(".py") and "$" not in name]
+    return list(dict.fromkeys(one.here for one in launches or _started(job) if one.here))
 
 
 def _started(job: JobScript) -> list[JobCommand]:
@@ -123,6 +122,8 @@ def _shown_command(command: JobCommand) -> str:
     what = f"{program if len(program) <= _LONGEST_PROGRAM else base(program)} {rest}".strip()
     named = command.script if command.starts_ranks else 1
     script = command.words[named] if named is not None and named < len(command.words) else ""
+    by_module = command.starts_ranks and named is not None and command.words[named - 1] in ("-m", "--module")
+    what = f"{what} -m" if by_module else what
     return " ".join(f"{what} {shell_path(script, max(_LONGEST - len(what) - 1, 20))}".split())
 
 
@@ -132,7 +133,16 @@ def _extent(job: JobScript, config: Config | None) -> str:
     read = f"; read with it: {_listed([*named])}" if named else ""
     unread = dict.fromkeys([*_settings_not_read(job, config), *(one.path for one in job.unread)])
     missing = [name for name in unread if name in {one.path for one in job.missing}]
-    for what, names in (("missing", missing), ("not read", [name for name in unread if name not in missing])):
+    scripts = [one.words[one.script] for one in _started(job) if one.script is not None and not one.here]
+    absent = [name for name in dict.fromkeys(scripts) if name.endswith(".py") and "$" not in name]
+    named_missing = {one.path for one in job.missing}
+    missing += [name for name in absent if name in named_missing and name not in missing]
+    lists = (
+        ("missing", missing),
+        ("not read", [name for name in unread if name not in missing]),
+        ("not here", [name for name in absent if name not in missing]),
+    )
+    for what, names in lists:
         read += f"; {what}: {_listed([shell_path(name) for name in names])}" if names else ""
     if job.cut and job.shebang and not job.commands and not job.sets:
         return f"{job.lines:,} lines. Only the #SBATCH lines were read: mgpu cannot parse {job.shebang}."

@@ -101,7 +101,16 @@ def with_commands(outcome: Outcome, change: Callable[[str], str]) -> Outcome:
 
 def consequences(cause: Outcome, outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Return the problems to report below this one. Each appears once, even if several problems explain it."""
-    return [o for o in outcomes if o.because_of and o.problem and _cause(o, outcomes) is cause]
+    return explained(outcomes).get(id(cause), [])
+
+
+def explained(outcomes: Sequence[Outcome]) -> dict[int, list[Outcome]]:
+    """Return the consequences of each problem, by the `id` of its outcome: for all problems of a report at once."""
+    found: dict[int, list[Outcome]] = {}
+    for one in outcomes:
+        if one.because_of and one.problem and (cause := _cause(one, outcomes)) is not None:
+            found.setdefault(id(cause), []).append(one)
+    return found
 
 
 def _cause(outcome: Outcome, outcomes: Sequence[Outcome]) -> Outcome | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from mgpu.check import Crash, Fix, Problem, Skip
-from mgpu.engine import Outcome, consequences
+from mgpu.engine import Outcome, explained
 from mgpu.engine.verdict import Verdict, condemning, nagios_code
 from mgpu.errors import clip
 from mgpu.messages import clean
@@ -236,7 +236,8 @@ def workflow_commands(outcomes: Sequence[Outcome], base: str = "") -> list[str]:
     Paths inside the folder `base` are relative to it.
     """
     roots = findings.in_order(outcomes)
-    lines = [_annotation(o, consequences(o, outcomes), base) for o in roots]
+    effects = explained(outcomes)
+    lines = [_annotation(o, effects.get(id(o), []), base) for o in roots]
     unsettled = dict.fromkeys(
         (o.answer.reason, o.check.severity.value == "error")
         for o in outcomes

@@ -109,6 +109,7 @@ class DeepSpeedJson:
     strict_at: Moment[Mark | None] = None
     twice: Same[tuple[Label, ...]] = ()  # keys that are in it twice
     by_deepspeed: Same[bool] = False  # a command shows that only DeepSpeed itself reads it
+    by_others: Same[bool] = False  # a command shows that accelerate or Trainer reads it
     loader: Moment[DeepSpeedVerdict | None] = None  # None: DeepSpeed was not asked, or could not be
 
 

@@ -69,6 +69,8 @@ class JobCommand:
     statement: int = 1  # first line of the top-level statement that runs it: an if, a call
     code_lost: bool = False  # its output goes into a pipe without pipefail, so its exit code is lost
     uses: tuple[Label, ...] | None = None  # if python: "process group", "srun", "Lightning" ...; None: not read
+    refuses_local_rank: bool = False  # its script accepts --local_rank, but not the --local-rank that torch 2 passes
+    here: Text | None = None  # where its training script (or module) is on this machine; None: not found
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -119,6 +121,7 @@ class JobFolder:
     path: Text
     exists: bool | None  # None: depends on the job
     made: Label = ""  # if it is not here: why it may be where the job is submitted: "git ignores it"
+    by_submitter: bool = False  # the script that makes it also submits the job
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,7 @@ class JobScript:
     missing: tuple[JobMissing, ...] = ()
     deepspeed: tuple[JobDeepSpeed, ...] = ()
     submits: tuple[Text, ...] = ()  # the job scripts that it passes to sbatch
+    submits_here: tuple[Text, ...] = ()  # those that are on this machine
     scheduler: Label = ""  # of its directives, if not Slurm: PBS, LSF ...
     config: Text | None = None  # the accelerate config passed to its launcher, as written
     cut: bool = False  # truncated: the script contains more than is listed here

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mgpu import errors, messages
 from mgpu.check import Crash, Problem, Skip
 from mgpu.command_line import shell
-from mgpu.engine import Outcome, consequences
+from mgpu.engine import Outcome, explained
 from mgpu.report import document, findings
 from mgpu.report.screen import Line, Screen, Style, columned, headed, unstyled, wrapped
 from mgpu.text import counted, listed, visible
@@ -138,7 +138,8 @@ def _finding(same: Sequence[Outcome], one: Judged, screen: Screen) -> list[Line]
         lines += _fixes(problem, screen)
     for other in same[1:]:
         lines += _labelled("Also", findings.repetition(other, outcome), screen)
-    for other in (effect for each in same for effect in consequences(each, one.outcomes)):
+    effects = explained(one.outcomes)
+    for other in (effect for each in same for effect in effects.get(id(each), ())):
         lines += _labelled("Also", f"{document.outcome_text(other)} [{other.check.id}]", screen)
     return lines
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
 import pytest
 
 from mgpu.config.deepspeed_json import read_text
 from mgpu.snapshot import DeepSpeedJson, DeepSpeedRefusal, DeepSpeedVerdict
-from tests.checks.facts import Case, fails, skips, table, warns, well
+from tests.checks.facts import Case, fails, informs, problem, skips, table, warns, well
 
 AUTO = '"train_batch_size": "auto"'
 STAGE = '"zero_optimization": {"stage": 2}'
 
 
-def ds(*lines: str, only_deepspeed: bool = False) -> tuple[DeepSpeedJson, ...]:
+def ds(*lines: str, only_deepspeed: bool = False, others: bool = False) -> tuple[DeepSpeedJson, ...]:
     """A file with these lines between its braces; the first of them is line 2."""
     text = "{\n" + ",\n".join(lines) + "\n}\n"
-    return (replace(read_text(text, "ds.json"), by_deepspeed=only_deepspeed),)
+    return (replace(read_text(text, "ds.json"), by_deepspeed=only_deepspeed, by_others=others),)
 
 
 def loaded(
@@ -39,12 +40,19 @@ CASES = (
     well("deepspeed_file_invalid", "ds.json can be read", deepspeed_json=ds(STAGE, AUTO)),
     well("deepspeed_file_invalid", "can be read", deepspeed_json=ds('"train_batch_size": 8, # no ZeRO')),
     well("deepspeed_file_invalid", "can be read", deepspeed_json=ds(f"{AUTO} # mine", only_deepspeed=True)),
-    warns("deepspeed_file_not_strict", "trailing comma", "deepspeed.initialize", at=(2, 34),
-        deepspeed_json=ds(STAGE, "")),
+    warns("deepspeed_file_not_strict", "trailing comma", "strict JSON", at=(2, 34),
+        deepspeed_json=ds(STAGE, "", others=True)),
+    well("deepspeed_file_not_strict", "DeepSpeed itself", deepspeed_json=ds(STAGE, "")),
+    informs("deepspeed_file_only_for_deepspeed", "only deepspeed.initialize can read this file: not JSON: trailing",
+        "strict JSON", at=(2, 34), deepspeed_json=ds(STAGE, "")),
+    well("deepspeed_file_only_for_deepspeed", "a command shows", deepspeed_json=ds(STAGE, "", others=True)),
+    well("deepspeed_file_only_for_deepspeed", "a command shows", deepspeed_json=ds(STAGE, "", only_deepspeed=True)),
+    well("deepspeed_file_only_for_deepspeed", "strict JSON", deepspeed_json=ds(STAGE, AUTO, "")),  # an error
+    skips("deepspeed_file_only_for_deepspeed", "could not be read", deepspeed_json=BROKEN),
     warns("deepspeed_file_not_strict", "bf16 is there twice", "each key once", at=(4, 1),
         deepspeed_json=ds('"bf16": {"enabled": true}', STAGE, '"bf16": {"enabled": false}')),
     well("deepspeed_file_not_strict", "strict JSON", deepspeed_json=ds(STAGE, AUTO)),
-    well("deepspeed_file_not_strict", "only DeepSpeed", deepspeed_json=ds(STAGE, "", only_deepspeed=True)),
+    well("deepspeed_file_not_strict", "DeepSpeed itself", deepspeed_json=ds(STAGE, "", only_deepspeed=True)),
     skips("deepspeed_file_not_strict", "could not be read", deepspeed_json=BROKEN),
     fails("deepspeed_batch_mismatch", "train_batch_size 64 is not a multiple of 6 x 2 = 12", "leave", at=(2, 1),
         deepspeed_json=ds('"train_batch_size": 64', '"train_micro_batch_size_per_gpu": 6',
@@ -96,6 +104,8 @@ CASES = (
         deepspeed_json=loaded(ds('"bf16": {"enabled": "x"}'), ("a valid boolean", "bf16.enabled"))),
     fails("deepspeed_file_refused", "0.19.8 rejects AssertionError: both", "Correct it.", at=(1, 1),
         deepspeed_json=loaded(ds(STAGE), ("AssertionError: both", None))),
+    fails("deepspeed_file_refused", "DeepSpeed 0.19.8 rejects amp: amp was removed", "Delete it", at=(2, 1),
+        deepspeed_json=loaded(ds('"amp": {"enabled": false}'), ("amp was removed.", "amp"))),
     well("deepspeed_file_refused", "DeepSpeed 0.19.8 accepts it", deepspeed_json=loaded(ds(STAGE))),
     well("deepspeed_file_refused", "accepts", deepspeed_json=loaded(
         ds('"zero_optimization": {"overlap_com": true}'), ("Extra inputs are not permitted", OVERLAP))),
@@ -164,3 +174,16 @@ CASES = (
 @pytest.mark.parametrize("case", table(CASES))
 def test_case(case: Case) -> None:
     case.verify()
+
+
+def test_a_message_that_ends_with_a_period_has_none_in_a_title() -> None:
+    found = problem("deepspeed_file_refused", deepspeed_json=loaded(ds('"amp": {}'), ("amp was removed.", "amp")))
+    assert found.title == "DeepSpeed 0.19.8 rejects amp: amp was removed"
+
+
+def test_thousands_of_unknown_keys_are_compared_with_names_that_are_prepared_once() -> None:
+    _spelling = importlib.import_module("mgpu.checks.config._spelling")
+    names = frozenset({"overlap_comm", "sub_group_size"})
+    _spelling._by_letters.cache_clear()
+    meant = {_spelling.intended_name(f"overlap_com{number}", names) for number in range(500)}
+    assert meant == {"overlap_comm", None} and _spelling._by_letters.cache_info().misses == 1

@@ -807,7 +807,24 @@ CASES = (
             'put() { local key="$1"; echo "$key=$2"; }', 'put "HF_DATASETS_CACHE" /data', "key=learning_rate"
         ),
     ),
-    warns("job_secret_in_script", "line 5: --pwd is", "chmod", job_script=job("python a.py --pwd Sommer2024/x+")),
+    warns(
+        "job_secret_in_script",
+        "line 5: --pwd is",
+        '--pwd "$(cat ~/.pwd)"',
+        job_script=job("python a.py --pwd Sommer2024/x+"),
+    ),
+    well(
+        "job_output_folder_not_in_repository",
+        "no folder outside",
+        job_script=job_script(folders=(JobFolder(3, "logs", False, "jobs.py makes it", by_submitter=True),)),
+    ),
+    well("job_debug_output_left", "no debug", job_script=job("export TORCH_CPP_LOG_LEVEL=INFO", "srun python t.py")),
+    informs(
+        "job_debug_output_left",
+        "line 5: NCCL_DEBUG=INFO writes",
+        "WARN",
+        job_script=job("export TORCH_CPP_LOG_LEVEL=INFO NCCL_DEBUG=INFO", "srun python t.py"),
+    ),
     warns("job_secret_in_script", "line 5: key is", "chmod", job_script=job("key=9f8e7d6c5b4a39281706f5e4")),
     well("job_slow_setting_left", "no fast path", job_script=job("export NCCL_IB_DISABLE=0")),
 )
@@ -902,7 +919,7 @@ def test_every_check_that_needs_the_script_alone_has_a_pair() -> None:
     asked = {check.id for check in CHECKS.values() if check.facts == ("job_script",)}
     of_files = {"job_lines_end_as_on_windows", "job_output_folder_not_in_repository"}  # not of a text alone
     of_files |= {"job_lightning_outside_srun", "job_world_size_wrong"}
-    of_files |= {"job_named_file_missing", "job_redirect_folder_missing"}
+    of_files |= {"job_named_file_missing", "job_redirect_folder_missing", "job_local_rank_not_accepted"}
     assert {name for pair in pairs() for name, _ in pair.expected} == asked - of_files
     assert len({pair.name for pair in pairs()}) == len(pairs()) >= 60
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from mgpu.snapshot import JobFolder, JobMissing, JobScript, JobUnread
+from mgpu.snapshot import JobCommand, JobFolder, JobMissing, JobScript, JobUnread
 from tests.bad_jobs import read
-from tests.checks.facts import Case, config, fails, informs, job_script, skips, table, warns, well
+from tests.checks.facts import Case, config, fails, informs, job_script, problem, skips, table, warns, well
 from tests.checks.test_job import job
 
 ALONE = "torchrun --standalone --nproc_per_node=2 train.py"
@@ -77,6 +77,27 @@ CASES = (
         "export WORLD_SIZE=4", "srun python train.py", uses=("process group",))),
     well("job_world_size_wrong", "another WORLD_SIZE", job_script=ranked("export WORLD_SIZE=4", "python train.py")),
     # GPUs that are left idle, without --nodes
+    warns("job_gpus_left_idle", "line 3: CUDA_VISIBLE_DEVICES=0 leaves 7 of the 8 GPUs idle", "#SBATCH --gres=gpu:1",
+        job_script=one_node("CUDA_VISIBLE_DEVICES=0 torchrun --nproc_per_node=1 t.py")),
+    warns("job_gpus_left_idle", "line 3: CUDA_VISIBLE_DEVICES=0,1 leaves 6 of", "#SBATCH --gres=gpu:2",
+        job_script=one_node("export CUDA_VISIBLE_DEVICES=0,1", "python t.py", "python e.py")),
+    well("job_gpus_left_idle", "no GPU", job_script=one_node(
+        "CUDA_VISIBLE_DEVICES=0 python t.py &", "CUDA_VISIBLE_DEVICES=1 python t.py &", "wait")),
+    well("job_gpus_left_idle", "no GPU", job_script=one_node(
+        "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 python t.py", "CUDA_VISIBLE_DEVICES=0 python e.py")),
+    well("job_gpus_left_idle", "no GPU", job_script=one_node("CUDA_VISIBLE_DEVICES=0 python t.py", "python e.py")),
+    well("job_gpus_left_idle", "no GPU", job_script=one_node("CUDA_VISIBLE_DEVICES=$FREE python t.py")),
+    warns("job_gpus_left_idle", "line 4: CUDA_VISIBLE_DEVICES=0 leaves 1 of the 2 GPUs idle", "gres=gpu:a100:1",
+        job_script=shell("#SBATCH --nodes=1", "#SBATCH --gres=gpu:a100:2", "CUDA_VISIBLE_DEVICES=0 python t.py")),
+    well("job_gpus_left_idle", "no GPU", job_script=job("CUDA_VISIBLE_DEVICES=0 srun python t.py")),  # two nodes
+    well("job_gpus_left_idle", "no GPU", job_script=one_node(
+        'if [ -n "$X" ]; then export CUDA_VISIBLE_DEVICES=0; fi', "python t.py")),
+    # torch.distributed.launch
+    warns("job_local_rank_not_accepted", "line 6: PyTorch 2 passes --local-rank, but t.py accepts only --local_rank",
+        "'--local-rank', '--local_rank'", job_script=job_script(commands=(
+            JobCommand(6, ("python -m torch.distributed.launch", "t.py"), launcher="torchrun", script=1,
+                refuses_local_rank=True),))),
+    well("job_local_rank_not_accepted", "no training script", job_script=job("python -m torch.distributed.launch t")),
     warns("job_config_is_for_another_world", "num_processes in acc.yaml is 4, but the job has 1 x 8 GPUs",
         "--num_processes", job_script=one_node(WITH_CONFIG), config=config(HALF, path="acc.yaml")),
     well("job_config_is_for_another_world", "fits", job_script=one_node(WITH_CONFIG.replace("train.py",
@@ -107,6 +128,12 @@ CASES = (
     informs("job_exit_code_of_last_command", "line 6: a failed run counts as completed: the exit code is that of echo",
         "set -e", job_script=job(ALONE, "echo done $(date)")),
     informs("job_exit_code_of_last_command", "line 7", "exit $code", job_script=job(ALONE, "sleep 5", "echo done")),
+    informs("job_exit_code_of_last_command", "line 7: a failed run counts as completed: the exit code is always 0",
+        "exit $code", job_script=job(ALONE, "echo done", "exit 0")),
+    well("job_exit_code_of_last_command", "no echo", job_script=job("set -e", ALONE, "echo done", "exit 0")),
+    well("job_exit_code_of_last_command", "no echo", job_script=job(ALONE, "test -f a.pt || exit 1", "exit 0")),
+    well("job_exit_code_of_last_command", "no echo", job_script=job(ALONE, "exit $?")),
+    well("job_exit_code_of_last_command", "no echo", job_script=job(ALONE, "exit")),
     well("job_exit_code_of_last_command", "no echo", job_script=job("set -e", ALONE, "echo done")),
     well("job_exit_code_of_last_command", "no echo", job_script=job(ALONE)),
     well("job_exit_code_of_last_command", "no echo", job_script=job(ALONE, "code=$?", "echo done", "exit $code")),
@@ -159,3 +186,10 @@ CASES = (
 @pytest.mark.parametrize("case", table(CASES))
 def test_case(case: Case) -> None:
     case.verify()
+
+
+def test_the_reason_to_remove_a_secret_names_slurm_only_in_a_job_for_it() -> None:
+    text = "export HTTPS_PROXY=http://me:Tulip-Field-7@proxy.lan:3128"
+    here = problem("job_secret_in_script", job_script=shell(text, ALONE))
+    assert "Slurm" not in here.cause and "Everyone who can read this file" in here.cause
+    assert "Slurm keeps a copy" in problem("job_secret_in_script", job_script=one_node(text, ALONE)).cause

@@ -1,7 +1,7 @@
 """Do the folders of a job's output exist, and if not here, does something make them?
 
 A folder that git ignores, or that a setup script of the repository makes, is missing in a fresh clone, but often exists
-where the job is submitted.
+where the job is submitted. A script that makes it and then submits the job (shell or Python) needs nothing before.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 from mgpu import file_reading
 from mgpu.snapshot import Directive, JobFolder
@@ -28,21 +29,32 @@ _SBATCH = re.compile(r"(?:^|[;&|({\t ])sbatch(?=\s|$)([^\n;&|]*)", re.MULTILINE)
 _VARIABLE = re.compile(r"[$`*?]")  # in the words after sbatch: perhaps the name of this job
 _OF_A_JOB = re.compile(r"^#SBATCH\b", re.MULTILINE)  # its own mkdir comes too late
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_MAKES_IN_PYTHON = re.compile(r"\bmakedirs\(|\bmkdir\(")
+_SBATCH_IN_PYTHON = re.compile(r"""["'](?:[\w./]*/)?sbatch(?=["'\s])([^"'\n]*)""")
+_QUOTED = re.compile(r"""(["'])([^"'\n{}$]{1,200})\1""")
 _START = re.compile(r"(?:\$\{?\w+\}?/|\./)+")
+
+
+class Maker(NamedTuple):
+    """What shows that a folder may exist where the job is submitted."""
+
+    why: str = ""  # "git ignores it"; "" without anything
+    submits: bool = False  # a script that makes it also submits the job
 
 
 def output_folders(asked: Sequence[Directive], path: Path) -> Iterator[JobFolder]:
     """Yield the folders of the job's output files; `path`: of the job script."""
     start = start_folder(asked)
-    makers: dict[str, str] = {}
+    makers: dict[str, Maker] = {}
     for directive in asked:
         if directive.obeyed and directive.option in ("output", "error") and directive.value:
             folder = os.path.dirname(directive.value)
             if folder:
                 exists = _exists(folder, start, path)
                 if exists is False and folder not in makers:
-                    makers[folder] = maker_of(os.path.normpath(os.path.join(start, folder)), path)
-                yield JobFolder(directive.line, folder, exists, "" if exists is not False else makers[folder])
+                    makers[folder] = _maker(os.path.normpath(os.path.join(start, folder)), path)
+                made = Maker() if exists is not False else makers[folder]
+                yield JobFolder(directive.line, folder, exists, made.why, made.submits)
 
 
 def start_folder(asked: Sequence[Directive]) -> str:
@@ -74,13 +86,23 @@ def maker_of(folder: str, path: Path) -> str:
 
     `folder` is relative to the folder where the job is submitted: the current one, or that of the script.
     """
-    if os.path.isabs(folder) or folder.startswith(".."):
-        return ""
-    root = root_of(path)
-    if is_ignored(folder, path):
-        return "git ignores it"
-    scripts = _setup_scripts(root, path)
-    return next((f"{name} makes it" for name, text in scripts if _makes_for(path.name, text, folder)), "")
+    return _maker(folder, path).why
+
+
+def _maker(folder: str, path: Path) -> Maker:
+    if os.path.isabs(folder):
+        return Maker()
+    found = []
+    for name, text in _setup_scripts(root_of(path), path):
+        python = name.endswith(".py")
+        submits = _submits(path.name, text, python=python)
+        if (submits and _makes_in_python(text, folder)) if python else _makes_for(path.name, text, folder):
+            found.append(Maker(f"{name} makes it", submits))
+    if submitter := next((one for one in found if one.submits), None):
+        return submitter
+    if folder.startswith(".."):
+        return Maker()
+    return Maker("git ignores it") if is_ignored(folder, path) else found[0] if found else Maker()
 
 
 def is_ignored(written: str, path: Path) -> bool:
@@ -142,14 +164,19 @@ def _matches(parts: Sequence[str], pattern: str) -> bool:
 
 
 def _setup_scripts(root: Path, path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the names and texts of the shell scripts and Makefiles of a repository that are not jobs themselves."""
+    """Yield the names and texts of the scripts of a repository that may make folders, without those that are jobs.
+
+    These are its shell scripts and Makefiles, and the Python scripts that submit jobs.
+    """
     seen = read = 0
     for where, folders, names in os.walk(root):
         folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in ("node_modules", "venv"))
         seen += len(folders) + len(names)
         for name in sorted(names):
             file = Path(where, name)
-            if (name.endswith(_SCRIPTS) or name in _NAMES) and file != path.absolute():
+            if name.endswith(".py") and "sbatch" in (text := _text(file)):
+                yield name, text
+            elif (name.endswith(_SCRIPTS) or name in _NAMES) and file != path.absolute():
                 read += 1
                 if text := _text(file):
                     yield name, "" if _OF_A_JOB.search(text) else text
@@ -160,10 +187,29 @@ def _setup_scripts(root: Path, path: Path) -> Iterator[tuple[str, str]]:
 def _makes_for(job: str, script: str, folder: str) -> bool:
     """Whether a script makes a folder for this job; False if it only submits other jobs, and makes it for them."""
     named = re.search(rf"(?<![\w.-]){re.escape(job)}(?!\w)", script)
-    if named or not (submits := _SBATCH.findall(_COMMENT.sub("", script.replace("\\\n", " ")))):
+    if named or not (submits := _sbatch_lines(script)):
         return _makes(script, folder)
     perhaps_this = any(_VARIABLE.search(line) or not line.strip() for line in submits)
     return perhaps_this and _makes(script, folder, itself=True)
+
+
+def _submits(job: str, script: str, *, python: bool) -> bool:
+    """Whether a script submits this job, or one whose name is in a variable."""
+    lines = _SBATCH_IN_PYTHON.findall(script) if python else _sbatch_lines(script)
+    of_variable = re.compile(r"[{%]") if python else _VARIABLE
+    name = re.compile(rf"(?<![\w.-]){re.escape(job)}(?!\w)")
+    return any(of_variable.search(line) or name.search(line) or not line.strip() for line in lines)
+
+
+def _sbatch_lines(script: str) -> list[str]:
+    """Return what follows each sbatch of a shell script on its line."""
+    return _SBATCH.findall(_COMMENT.sub("", script.replace("\\\n", " ")))
+
+
+def _makes_in_python(script: str, folder: str) -> bool:
+    """Whether a Python script makes folders, and has this one, or one in it, as a text."""
+    texts = (found[2].removeprefix("./").rstrip("/") for found in itertools.islice(_QUOTED.finditer(script), 2_000))
+    return bool(_MAKES_IN_PYTHON.search(script)) and any(f"{text}/".startswith(f"{folder}/") for text in texts)
 
 
 def _makes(script: str, folder: str, *, itself: bool = False) -> bool:

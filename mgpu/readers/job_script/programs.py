@@ -39,6 +39,10 @@ WRAPPERS = SPREADS | CONTAINERS | {
     "script", "prlimit", "dsh", "hwloc-bind", "pdm", "rye", "xvfb-run", "systemd-run", "cuda-memcheck",
     "compute-sanitizer", "gdb", "ltrace", "wait4", "bwrap", "memray", "py-spy", "scalene",
 }
+# Of these, managers of environments: they start a command after `run` only, and have names of packages elsewhere.
+_MANAGERS = frozenset({
+    "conda", "mamba", "micromamba", "uv", "poetry", "pixi", "hatch", "pipenv", "pdm", "rye",
+})
 # Programs whose arguments are never commands.
 INERT = frozenset({
     "echo", "printf", "pip", "pip3", "which", "type", "hash", "grep", "egrep", "pgrep", "pkill", "killall", "kill",
@@ -51,7 +55,14 @@ INERT = frozenset({
     "jq", "yq", "apt", "apt-get", "dirname", "basename", "realpath", "readlink", "mktemp", "sbatch", "salloc",
     "ray", "ps", "top", "vim", "nano", "less", "more", "diff", "huggingface-cli", "hf", "wandb", "aws", "gsutil",
 })
+_NAME_OPTIONS = ("--name", "-n", "-p", "--prefix", "--with", "--group", "--extra", "-e", "--environment")
+_RUNS = ("run", "exec")  # their commands that start a program
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+_PYTHON_VARIABLE = re.compile(
+    r"\$\{?(?:\w+_)?(?:PY|PYTHON\d?)(?:_?(?:BIN|CMD|COMMAND|EXE|EXEC|INTERPRETER))?\}?", re.IGNORECASE
+)
+_OVERRIDE = re.compile(r"[+~]{0,2}[\w./@]+=")  # a setting for hydra
+_MODULE_INSIDE = re.compile(r"""(?:[-=?]["']?)-(?:m|-module)\s""")  # the default of a variable: ${ENTRY:--m train}
 _COMMANDS = tuple((name, command) for name, known in KNOWN.items() for command in known.commands)
 _MODULES = tuple((name, module) for name, known in KNOWN.items() for module in known.modules)
 # Modules of `python -m` that do no training.
@@ -117,10 +128,12 @@ def after_wrapper(words: Sequence[str]) -> int | None:
     if name in INERT or _PYTHON.fullmatch(name):
         return None
     known = name in WRAPPERS or words[0].startswith("$")
-    for place in range(1, len(words)):
+    first = 1 if name not in _MANAGERS else next((n for n, word in enumerate(words, 1) if word in _RUNS), len(words))
+    named = _NAME_OPTIONS if name in _MANAGERS else _NAME_OPTIONS[:1]
+    for place in range(first, len(words)):
         word = words[place]
         inner = base(word)
-        if word.startswith("-") or "=" in word.partition("$")[0]:
+        if word.startswith("-") or "=" in word.partition("$")[0] or words[place - 1] in named:
             continue
         if any(_matches(known.commands[0], [inner, *words[place + 1 : place + 2]]) for known in OTHERS):
             return place
@@ -166,7 +179,7 @@ def launcher_of(words: Sequence[str]) -> tuple[Launcher, int] | None:
     name = base(words[0])
     if found := _find(_COMMANDS, [name, *words[1:2]]):
         return found
-    if _PYTHON.fullmatch(name) or words[0] in ("$PYTHON", "${PYTHON}"):
+    if _PYTHON.fullmatch(name) or _PYTHON_VARIABLE.fullmatch(words[0]):
         return _launcher_of_python(words)
     if name.endswith(".py") and "/" in words[0]:
         return "python", -1
@@ -250,8 +263,10 @@ def script_of(launcher: Launcher, words: Sequence[str], last: int) -> int | None
         if word.startswith("-") and len(word) > 1:
             name, equals, _ = word.lstrip("-").partition("=")
             place += 1 if equals or name.replace("-", "_") in switches else 2
-        elif word.startswith("$") and not re.search(r"\.py$", word) and place + 1 < len(words):
+        elif word.startswith("$") and not re.search(r"""\.py["']?\}?$""", word) and place + 1 < len(words):
+            if _MODULE_INSIDE.search(word):
+                return None
             place += 1  # options in a variable
         else:
-            return place
+            return None if _OVERRIDE.match(word) else place
     return None

@@ -79,6 +79,7 @@ def _script(path: Path, text: str) -> JobScript:
         walk.script(Text.of_file(text), start_folder(asked))
         asked = [one for one in asked if one.line not in walk.handed]
         texts = _all_texts(texts, lines, walk)
+    submitted = _submits(walk, path)
     syntax: _Syntax = _syntax_of_all(path, shell, walk) if shell in SHELLS else (None, None, None)
     return JobScript(
         str(path),
@@ -100,16 +101,16 @@ def _script(path: Path, text: str) -> JobScript:
         redirects=tuple(walk.needed.folders()),
         missing=tuple(walk.needed.files()),
         deepspeed=tuple(walk.deepspeed),
-        submits=_submits(walk, path),
+        submits=tuple(submitted),
+        submits_here=tuple(name for name, here in submitted.items() if here),
         scheduler="" if asked else directives.other_scheduler(lines),
         config=next((found for one in walk.commands if (found := config_of(one)) is not None), None),
         cut=walk.cut or shell not in SHELLS,
     )
 
 
-def _submits(walk: Walk, path: Path) -> tuple[str, ...]:
-    found = submitted_scripts(walk.commands, path, lambda written: walk.started.find(written, "", path.parent))
-    return tuple(dict.fromkeys(found))
+def _submits(walk: Walk, path: Path) -> dict[str, bool]:
+    return dict(submitted_scripts(walk.commands, path, lambda written: walk.started.find(written, "", path.parent)))
 
 
 def _text(path: Path) -> bytes | str:

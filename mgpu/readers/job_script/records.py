@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 
 from mgpu.known_launchers import Launcher
 from mgpu.readers.job_script import programs
 from mgpu.readers.job_script.deepspeed_options import deepspeed_files
 from mgpu.readers.job_script.expansion import HOLE, LONGEST_SHOWN, Env, Expander, How, join
+from mgpu.readers.job_script.local_rank import names_old_torch, only_old_spelling
 from mgpu.readers.job_script.missing_files import Output, Places
 from mgpu.readers.job_script.secret_options import login_in_url, may_be_secret, secret_options
 from mgpu.readers.job_script.shell_nodes import Assign, Simple
 from mgpu.readers.job_script.shell_words import Text, TooMuch
-from mgpu.readers.job_script.started_files import StartedFiles
+from mgpu.readers.job_script.started_files import StartedFiles, shown_path
 from mgpu.secret_names import is_secret_name
 from mgpu.secrets_masking import MASK, is_secret_word, masked, masked_argv
 from mgpu.snapshot import JobCommand, JobDeepSpeed, JobSet, JobText
@@ -111,20 +114,36 @@ class Recorder(Expander):
             lines=lines,
             statement=self._statement,
             code_lost=how.piped,
-            uses=self._uses(shown_words, script, env) if launcher == "python" else None,
         )
         self.places.folders.append(env.folder)
-        self.commands.append(command)
+        self.commands.append(self._with_script(command, shown_words, env))
         self.texts += secret_options(shown_words, lines)
         self.deepspeed += deepspeed_files(command, lambda file: self.started.find(file, env.folder, env.beside))
         return len(self.commands) - 1
 
-    def _uses(self, words: list[str], script: int | None, env: Env) -> tuple[str, ...] | None:
-        """Return what the Python script of a command uses; None if it was not read."""
+    def _with_script(self, command: JobCommand, words: list[str], env: Env) -> JobCommand:
+        """Return a command with what is known of its Python script. `words`: without masks."""
+        script = command.script
         if script is None:
-            return None
-        module = words[script - 1].endswith("-m")
-        return self.started.python_uses(words[script], env.folder, env.beside, module=module)
+            return command
+        module = words[script - 1].endswith("-m") or words[script - 1] == "--module"
+        written = f"{words[script].replace('.', '/')}.py" if module else words[script]
+        found = self.started.find(written, env.folder, env.beside) if written.endswith(".py") else None
+        python = command.launcher == "python"
+        return dataclasses.replace(
+            command,
+            uses=self.started.python_uses(words[script], env.folder, env.beside, module=module) if python else None,
+            here=None if found is None else masked(shown_path(found)),
+            refuses_local_rank=found is not None and self._refuses_local_rank(command, found),
+        )
+
+    def _refuses_local_rank(self, command: JobCommand, script: Path) -> bool:
+        """Whether a command passes --local-rank (torch 2) to a script that accepts --local_rank only (torch 1)."""
+        options = {word.lstrip("-").replace("-", "_") for word in command.arguments}
+        if not command.words[0].endswith(" torch.distributed.launch") or "use_env" in options:
+            return False
+        before = [" ".join(one.words) for one in self.commands]
+        return only_old_spelling(script) and not names_old_torch(before, script)
 
     def _mask_env(self, given: Mapping[str, Text]) -> dict[str, str]:
         return {

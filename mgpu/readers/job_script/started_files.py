@@ -76,7 +76,7 @@ class StartedFiles:
         self.budget[0] += LOOKS * len(text)
         self.texts[path] = made = Text.of_file(text, self._lines + 1)
         lines = text.count("\n") + (not text.endswith("\n"))
-        self.files.append(JobFile(_shown_path(path), self._lines + 1, lines))
+        self.files.append(JobFile(shown_path(path), self._lines + 1, lines))
         self._lines += lines
         return path, made
 
@@ -167,7 +167,7 @@ def decoded(raw: bytes) -> str:
     return _PRIVATE.sub("\ufffd", raw.decode("utf-8", "replace"))
 
 
-def _shown_path(path: Path) -> str:
+def shown_path(path: Path) -> str:
     """Return a path, relative to the current folder if it is in it."""
     try:
         relative = os.path.relpath(path)

@@ -11,14 +11,19 @@ from mgpu.readers.job_script.programs import base
 from mgpu.snapshot import JobCommand
 
 
-def submitted_scripts(commands: Sequence[JobCommand], path: Path, find: Callable[[str], Path | None]) -> Iterator[str]:
-    """Yield the scripts after sbatch, but not `path` itself: where each is here (`find`), else as written."""
+def submitted_scripts(
+    commands: Sequence[JobCommand], path: Path, find: Callable[[str], Path | None]
+) -> Iterator[tuple[str, bool]]:
+    """Yield the scripts after sbatch, but not `path` itself, and whether each is here.
+
+    A script that is here (`find`) is named by its place, another one as it is written.
+    """
     for command in commands:
         written = _script(command.words) if base(command.words[0]) == "sbatch" else ""
         if written and not written.startswith(("$0", "${0")):
             found = find(written)
             if found is None or os.path.abspath(found) != os.path.abspath(path):
-                yield str(found or written)
+                yield str(found or written), found is not None
 
 
 def _script(words: Sequence[str]) -> str:
