@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_log_callers import frames
 from tests.test_log_meanings import explained
+
+SCRIPT = "/home/ada/fit.py"
+GROUP = ("torch/distributed/distributed_c10d.py", "init_process_group", "store, rank, size = next(rendezvous)")
+PARSED = "usage: {0} [-h] [--lr LR]\n{0}: error: {1}\n"
 
 
 @pytest.mark.parametrize(
@@ -30,6 +35,42 @@ from tests.test_log_meanings import explained
 )  # fmt: skip
 def test_a_compilers_message_means_what_its_values_show(tmp_path: Path, log: str, title: str, absent: str) -> None:
     """The release, the library or the program that the line names decides, and nothing is said of another one."""
+    _, found, words = explained(tmp_path, log)
+    assert title in found
+    assert absent not in f"{found} {words}"
+
+
+def of_script(line: str, error: str, *deeper: tuple[str, str, str]) -> str:
+    """Return a traceback from the script's own line."""
+    return frames((SCRIPT, "main", line), *deeper) + error + "\n"
+
+
+TAKEN = "OSError: [Errno 98] Address already in use"
+NO_NAME = "socket.gaierror: [Errno -2] Name or service not known"
+NO_ADDRESS = "OSError: [Errno 99] Cannot assign requested address"
+
+
+@pytest.mark.parametrize(
+    ("log", "title", "absent"),
+    [
+        (of_script("listener.bind((host, port))", TAKEN), "a server of the script's own", "29500"),
+        (of_script("dist.init_process_group('nccl')", TAKEN, GROUP), "the rendezvous port", "script's own"),
+        (f"{TAKEN}\n", "the rendezvous port", "script's own"),
+        (of_script("sock.connect((host, 80))", NO_NAME), "the script connects to", "a node's"),
+        (of_script("dist.init_process_group('nccl')", NO_NAME, GROUP), "a node's host name", "the script connects to"),
+        (of_script("sock.connect(('localhost', 6379))", NO_ADDRESS), "the script connects to", "MASTER_ADDR"),
+        (of_script("dist.init_process_group('nccl')", NO_ADDRESS, GROUP), "this node cannot listen", "localhost"),
+        (PARSED.format("ipykernel_launcher.py", "unrecognized arguments: -f /k-1.json"), "in a notebook", "misspelled"),
+        (PARSED.format("colab_kernel_launcher.py", "the following arguments are required: --data"), "in a notebook",
+         "launcher.py --help"),
+        (PARSED.format("fit.py", "unrecognized arguments: --lrr 1"), "no such option", "notebook"),
+        (PARSED.format("fit.py", "the following arguments are required: --data"), "argument of fit.py", "notebook"),
+    ],
+)  # fmt: skip
+def test_what_the_program_itself_opens_is_not_the_ranks_rendezvous(
+    tmp_path: Path, log: str, title: str, absent: str
+) -> None:
+    """Nor are the options of a notebook's kernel those of a script."""
     _, found, words = explained(tmp_path, log)
     assert title in found
     assert absent not in f"{found} {words}"
