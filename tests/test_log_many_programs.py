@@ -74,3 +74,29 @@ def test_what_the_program_itself_opens_is_not_the_ranks_rendezvous(
     _, found, words = explained(tmp_path, log)
     assert title in found
     assert absent not in f"{found} {words}"
+
+
+LOADS = ("torch/serialization.py", "load", "return _load(opened_zipfile)")
+READS = ("pandas/io/parsers/readers.py", "read_csv", "return _read(filepath, kwds)")
+MAPS = ("datasets/arrow_dataset.py", "map", "for rank, done, content in self._map_single(**kwargs):")
+SAVES = ("/home/ada/fit.py", "save", "pickle.dump(state, file)")
+
+
+@pytest.mark.parametrize(
+    ("log", "title", "absent"),
+    [
+        (of_script("state = torch.load(path)", "MemoryError", LOADS), "the file and the model", "every rank loads"),
+        ("[rank1]: ready\n" + of_script("state = torch.load(path)", "MemoryError", LOADS), "every rank loads", "mmap"),
+        (of_script("df = pd.read_csv(path)", "MemoryError", READS), "a table was read", "tokenize"),
+        (of_script("data = data.map(tokenize)", "MemoryError", MAPS), "while the data was prepared", "read_csv"),
+        (of_script("save(state, path)", "MemoryError", SAVES), "while something was saved", "state dict was gathered"),
+        ("[rank1]: on\n" + of_script("save(state, path)", "MemoryError", SAVES), "state dict was gathered", "pickle,"),
+        ("epoch 2 loss 0.4\nzsh: killed     python train.py\n", "the program was killed from outside", "Slurm"),
+        ("bash: line 3: 123 Killed     python train.py\n", "was killed from outside", "vm_stat"),
+    ],
+)  # fmt: skip
+def test_host_memory_of_one_process_is_not_filled_by_ranks(tmp_path: Path, log: str, title: str, absent: str) -> None:
+    """Without a sign of other ranks, the text is about the one process that failed."""
+    _, found, words = explained(tmp_path, log)
+    assert title in found
+    assert absent not in f"{found} {words}"
