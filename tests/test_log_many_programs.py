@@ -100,3 +100,58 @@ def test_host_memory_of_one_process_is_not_filled_by_ranks(tmp_path: Path, log: 
     _, found, words = explained(tmp_path, log)
     assert title in found
     assert absent not in f"{found} {words}"
+
+
+MAPPED = ("datasets/arrow_dataset.py", "apply_function", "processed_inputs = function(*fn_args)")
+CLEANS = ("/home/ada/fit.py", "clean", "row['text'] = pad(row['text'])")
+LOOKS_UP = ("torch/nn/modules/module.py", "__getattr__", "raise AttributeError(")
+SETS = ("torchvision/datasets/mnist.py", "download", "raise RuntimeError(s)")
+FETCHES = ("torchvision/datasets/utils.py", "_urlretrieve", "with urllib.request.urlopen(request) as response:")
+READS_ROW = ("/home/ada/fit.py", "__getitem__", "return torch.tensor(self.y[i])")
+NO_LENGTH = "TypeError: {}() missing 1 required positional argument: 'length'"
+NO_NUMBER = "RuntimeError: Could not infer dtype of NoneType"
+NOT_BOOL = "TypeError: 'bool' object is not iterable"
+NO_SAVE = "AttributeError: 'Net' object has no attribute 'save_pretrained'"
+KEYS = (
+    'RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "a.weight". \n'
+    "\tUnexpected key(s) in state_dict: {}. "
+)
+CALLS_MAP = "data = data.map(clean)"
+
+
+@pytest.mark.parametrize(
+    ("log", "title", "absent"),
+    [
+        # The function that map() calls fails in its own lines, or is called with too little by map() itself.
+        (of_script(CALLS_MAP, NO_LENGTH.format("pad"), MAPPED, CLEANS), "does not pass 'length'", "with_indices"),
+        (of_script(CALLS_MAP, NO_LENGTH.format("clean"), MAPPED), "needs a second argument (length)", "Compare"),
+        (of_script(CALLS_MAP, NOT_BOOL, MAPPED, CLEANS), "type bool is used", "filter"),
+        (of_script(CALLS_MAP, NOT_BOOL, MAPPED), "one yes or no is given", "range("),
+        # Nothing says that the data, or a setting of a trainer, is the reason.
+        (of_script("x = torch.tensor(info.get('r'))", NO_NUMBER),
+         "a tensor is made of None", "dataset.filter"),
+        (of_script("x = next(it)", NO_NUMBER, READS_ROW), "a sample of the data",
+         "get() did"),
+        (of_script("x = torch.tensor(obs)", "RuntimeError: Could not infer dtype of dict"), "made of a dict", "row"),
+        (of_script("net.save_pretrained('out')", NO_SAVE, LOOKS_UP), "which the script calls", "TrainingArguments"),
+        (of_script("trainer.save_model('out')", NO_SAVE, LOOKS_UP), "models of transformers have", "the script calls"),
+        # Which of its addresses refused, and why, is in other lines. Some refusals pass.
+        (of_script("MNIST('x', download=True)", "RuntimeError: Error downloading a.gz", SETS), "from any", "503"),
+        (of_script("MNIST('x', download=True)", "urllib.error.HTTPError: HTTP Error 503: Service Unavailable", FETCHES),
+         "at the moment (HTTP error 503)", "moved"),
+        (of_script("MNIST('x', download=True)", "urllib.error.HTTPError: HTTP Error 404: Not Found", FETCHES),
+         "refused the download", "A later try"),
+        # A whole checkpoint, whose weights have an entry of any name.
+        (of_script("net.load_state_dict(s)", KEYS.format('"epoch", "generator", "optim_g"')),
+         "probably 'generator'", "another model"),
+        (of_script("net.load_state_dict(s)", KEYS.format('"epoch", "g", "d"')), "under a key of their own",
+         "checkpoint['g']"),
+        (of_script("net.load_state_dict(s)", KEYS.format('"scale", "shift"')), "another model", "of their own"),
+        (of_script("net.load_state_dict(s)", KEYS.format('"steps"')), "another model", "of their own"),
+    ],
+)  # fmt: skip
+def test_who_failed_and_what_was_read_decide(tmp_path: Path, log: str, title: str, absent: str) -> None:
+    """A message of a package's function, of torch or of a server is not always about data, a trainer or a model."""
+    _, found, words = explained(tmp_path, log)
+    assert title in found
+    assert absent not in f"{found} {words}"
