@@ -155,3 +155,60 @@ def test_who_failed_and_what_was_read_decide(tmp_path: Path, log: str, title: st
     _, found, words = explained(tmp_path, log)
     assert title in found
     assert absent not in f"{found} {words}"
+
+
+RUST = ("safetensors/torch.py", "load_file", "with safe_open(filename, framework='pt', device=device) as f:")
+HUB = ("transformers/modeling_utils.py", "load_state_dict", "with safe_open(checkpoint_file) as f:")
+NO_WEIGHTS = 'FileNotFoundError: No such file or directory: "style.safetensors"'
+FIELD = (
+    "pydantic_core._pydantic_core.ValidationError: 1 validation error for {}\nsize\n  Field required [type=missing, "
+    "input_value={{'a': 1}}, input_type=dict]"
+)
+CHECKS = ("albumentations/core/validation.py", "custom_init", "config = schema(**full_kwargs)")
+LOCK = "OSError: Unable to open file (unable to lock file, errno = {}, error message = 'x')"
+COPY = "cp: cannot stat 'out/best.pt': No such file or directory\n"
+DENIED = "PermissionError: [Errno 1] Operation not permitted: '{}'"
+ONE_OFF = "RuntimeError: The size of tensor a (65) must match the size of tensor b (64) at non-singleton dimension 3"
+BUSY = "sqlite3.OperationalError: database is locked"
+READ_ONLY = "sqlite3.OperationalError: attempt to write a readonly database"
+VECTOR = "RuntimeError: mat2 must be a matrix, got 1-D tensor"
+ENGINE = ("deepspeed/runtime/engine.py", "forward", "loss = self.module(*inputs, **kwargs)")
+GONE = "FileNotFoundError: [Errno 2] No such file or directory: 'out/cache'"
+
+
+@pytest.mark.parametrize(
+    ("log", "title", "absent"),
+    [
+        (of_script("state = load_file('style.safetensors')", NO_WEIGHTS, RUST), "the script opens", "zero_to_fp32"),
+        (of_script("model = M.from_pretrained(p)", NO_WEIGHTS, HUB), "from_pretrained() needs", "the script opens"),
+        # What a program prints of an exception that it caught looks as Hydra's message does.
+        ("start\nKeyError('missing_column')\nend of the run\n", "printed an exception without", "HYDRA"),
+        ("KeyError('missing_column')\nfull_key: model.net\n", "an object of the config", "caught"),
+        (of_script("A.RandomCrop(height=8, width=8)", FIELD.format("InitSchema"), CHECKS), "a transform", "config"),
+        (of_script("cfg = TrainConfig(**raw)", FIELD.format("TrainConfig")), "the config's field size", "transform"),
+        (of_script("user = User(**raw)", FIELD.format("User")), "User rejects the field size", "config"),
+        # The number says whether a process or the file system is the reason.
+        (of_script("f = h5py.File(p)", LOCK.format(11)), "is open in another process", "Lustre"),
+        (of_script("f = h5py.File(p)", LOCK.format(37)), "does not support locks", "fuser"),
+        (f"epoch 9/10 loss 0.5\nepoch 10/10 loss 0.4\n{COPY}", "after the steps of the training", "set -e"),
+        (COPY, "a command of the job script failed: cp", "before the training"),
+        (of_script("names = os.listdir(root)", DENIED.format("/Users/ada/Documents/x")), "macOS probably", "chown"),
+        (of_script("names = os.listdir(root)", DENIED.format("/data/x")), "this user may not change", "macOS"),
+        (of_script("os.chown(path, 0, 0)", DENIED.format("/Users/ada/x")), "this user may not change", "macOS"),
+        (of_script("att = att + self.mask[:, :, :t, :t]", ONE_OFF), "different sizes: 65 and 64", "strides"),
+        (of_script("x = up + skip", ONE_OFF), "strides", "tokenizer"),
+        (of_script("cur.execute(sql)", BUSY), "another process or connection", "OUTLINES"),
+        (of_script("cur.execute(sql)", READ_ONLY), "cannot be written", "OUTLINES"),
+        (f"[rank1]: on\n{of_script('cur.execute(sql)', BUSY)}", "that several ranks use", "connection.commit"),
+        (of_script("y = torch.mm(a, b)", VECTOR), "has fewer dimensions", "GatheredParameters"),
+        (of_script("loss = engine(x)", VECTOR, ENGINE), "weights are empty", "torch.mv"),
+        (of_script("shutil.rmtree('out/cache')", GONE), "a folder that the script removes", "Several ranks run"),
+    ],
+)  # fmt: skip
+def test_a_line_of_one_process_says_nothing_of_ranks_or_frameworks(
+    tmp_path: Path, log: str, title: str, absent: str
+) -> None:
+    """Each kind stands beside the same message in a log that shows the ranks, the framework or the other reason."""
+    _, found, words = explained(tmp_path, log)
+    assert title in found
+    assert absent not in f"{found} {words}"

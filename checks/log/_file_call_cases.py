@@ -112,25 +112,27 @@ NO_FOLDER_TO_WRITE = Case(
 FOLDER_GONE = Case(
     own_line(r"\brmtree\("),
     "a folder that the script removes is not there, or another process removes it at the same time: {path}",
-    "Several ranks run shutil.rmtree() on one folder. The path can be the bare name of a file in it.",
-    (Fix("Let one rank remove it, and the others wait.",
-         ("if rank == 0: shutil.rmtree(path)", "torch.distributed.barrier()")),),
+    "It was never made, or removed before. If several ranks or runs remove one folder, one of them finds it gone. The "
+    "path can be the bare name of a file in it.",
+    (Fix("Allow that it is missing.", ("shutil.rmtree(path, ignore_errors=True)",)),
+     Fix("If several ranks run the line, let one remove it, and the others wait.",
+         ("if rank == 0: shutil.rmtree(path)", "torch.distributed.barrier()"))),
     _SCRIPT.format(line="shutil.rmtree('out/cache')") + _NOT_FOUND + "'shard_3.bin'",
     "https://docs.python.org/3/library/shutil.html#shutil.rmtree")
 FOLDER_MISSING = Case(
     own_line(r"\b(?:listdir|scandir|iterdir|chdir|walk|rmdir)\("),
     "a folder that the script reads or removes does not exist: {path}",
-    "The path is relative to another folder, is not mounted on this node, was not created yet, or another rank has "
-    "removed it already.",
-    Fix("Check whether it exists on every node.", ("pwd; ls -ld {path:path}",
-                                                   "srun --ntasks-per-node=1 ls -ld {path:path}")),
+    "The path is relative to another folder, is misspelled, is not mounted on this machine, or was not created yet. "
+    "With several ranks, another one can have removed it already.",
+    Fix("Check whether it exists. In a job of several nodes, check on each.",
+        ("pwd; ls -ld {path:path}", "srun --ntasks-per-node=1 ls -ld {path:path}")),
     _SCRIPT.format(line="files = os.listdir('data/train')") + _NOT_FOUND + "'data/train'", _OS)
 REMOVED_BEFORE = Case(
     own_line(r"\b(?:remove|unlink)\("),
     "a file that the script removes is not there: {path}",
-    "Another rank or an earlier step has removed it already, or it was never written under this name.",
-    (Fix("Let one rank remove it, and allow that it is missing.",
-         ("if rank == 0: Path(path).unlink(missing_ok=True)",)),),
+    "It was never written under this name, or an earlier step, another run or another rank has removed it already.",
+    (Fix("Allow that it is missing.", ("Path(path).unlink(missing_ok=True)",)),
+     Fix("If several ranks run the line, let one of them do it.", ("if rank == 0: ...",))),
     _SCRIPT.format(line="os.remove('out/old.pt')") + _NOT_FOUND + "'out/old.pt'", _OS)
 SHARED_MEMORY_GONE = Case(
     own_line(r"\bSharedMemory\("),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, signatures
-from mgpu.snapshot import UncaughtException
+from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import line_of, shown
 
@@ -56,15 +56,17 @@ def _shared_memory(groups: Mapping[str, str], raised: UncaughtException | None) 
     )
 
 
+_REFUSED_ARCHITECTURE = re.compile(r"nvcc fatal\s+: Unsupported gpu architecture '(?P<code>\w*?(?P<digits>\d+)\w*)'")
 _DROPPED, _OLDEST_NEW = 50, 75  # compute capability x 10: CUDA 12 has none below 5.0, CUDA 13 none below 7.5
 
 
-def _architecture(groups: Mapping[str, str], _: UncaughtException | None) -> Meaning | None:
+def _architecture(log: Log, groups: Mapping[str, str], _: UncaughtException | None) -> Meaning | None:
     """Explain an architecture that nvcc does not have: an old one was dropped, a new one is not there yet."""
-    digits = re.sub(r"\D", "", groups["arch"])
-    if not digits or int(digits) >= _OLDEST_NEW:
+    texts = [one.text for one in log.seen if one.signature == "log_ptxas_failed"]
+    found = next((found for found in map(_REFUSED_ARCHITECTURE.search, texts) if found), None)
+    if found is None or int(found["digits"]) >= _OLDEST_NEW:
         return None
-    code = groups["arch"]
+    code, digits = found["code"], found["digits"]
     chosen = Fix("Build for the GPUs that you have: in an environment variable, or where setup.py or CMake lists them.",
                  ("nvidia-smi --query-gpu=name,compute_cap --format=csv",
                   "export TORCH_CUDA_ARCH_LIST=8.6  # the compute_cap of your GPU",
@@ -240,7 +242,7 @@ ROWS = (
         "https://github.com/triton-lang/triton/blob/main/python/triton/runtime/errors.py",
         summary="A Triton kernel needs more of a resource than this GPU has.", explain=_shared_memory),
     Row("log_ptxas_failed", "root", "library", r"Internal Triton PTX codegen error|ptxas fatal|PTXASError|"
-        r"nvcc fatal\s+: Unsupported gpu architecture '(?P<arch>\w+)'|is not defined for option 'gpu-name'",
+        r"nvcc fatal\s+: Unsupported gpu architecture|is not defined for option 'gpu-name'",
         ("triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codegen error",
          "ptxas fatal   : Value 'sm_120' is not defined for option 'gpu-name'",
          "nvcc fatal   : Unsupported gpu architecture 'compute_90a'"),
@@ -249,7 +251,7 @@ ROWS = (
         Fix("Upgrade, or set the path of a newer one.", ("pip install --upgrade torch triton",
                                                          "export TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas",
                                                          "mgpu doctor --only libraries")), _TRITON,
-        explain=_architecture),
+        explain_in=_architecture),
     Row("log_host_compiler_refused", "root", "library", r"unsupported GNU version! gcc versions later than|"
         r"ABI of your compiler|compiler \(c\+\+ [\d.]+\) may be ABI-incompatible",
         ("error: -- unsupported GNU version! gcc versions later than 12 are not supported!",),

@@ -10,7 +10,7 @@ from mgpu.snapshot import UncaughtException
 
 from . import _checkpoint_cases, _checkpoint_shapes, _device_cases, _flat_shards, _loading_cases
 from ._image_cases import SIZES_DIFFER
-from ._plain_script_cases import in_plain_script
+from ._plain_script_cases import WEIGHT_OF_ONE_PROCESS, in_plain_script
 from ._sizes import sizes
 from ._state_keys import names_of_both
 from ._tensor_sizes import explain_sizes
@@ -211,8 +211,8 @@ ROWS = (
               "accelerate launch --fsdp_transformer_layer_cls_to_wrap LAYER_CLASS ...")),
          Fix("Gather weights before saving.",
              ("accelerator.get_state_dict(model)", "python zero_to_fp32.py CHECKPOINT OUTPUT"))),
-        "https://deepspeed.readthedocs.io/en/latest/zero3.html", cases=_loading_cases.EMPTY_WEIGHTS,
-        explain=in_plain_script),
+        "https://deepspeed.readthedocs.io/en/latest/zero3.html", explain=in_plain_script,
+        cases=(*_loading_cases.EMPTY_WEIGHTS, WEIGHT_OF_ONE_PROCESS)),
     Row("log_optimizer_state_does_not_fit", "root", "script",
         r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of parameter)",
         ("ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group",
@@ -308,12 +308,13 @@ ROWS = (
          "dimension 0", "RuntimeError: The expanded size of the tensor (514) must match the existing size (512) at "
          "non-singleton dimension 1.  Target sizes: [1, 514].  Tensor sizes: [1, 512]"),
         "two tensors have different sizes: {a} and {b}",
-        "In a step: a mask, labels or positions were padded or cut to another length than the input, or this rank's "
-        "last batch is smaller. While a checkpoint is loaded: its model has another vocabulary or other parallel "
+        "In a step: a mask, labels or positions were padded or cut to another length than the input, or the last "
+        "batch is smaller. While a checkpoint is loaded: its model has another vocabulary or other parallel "
         "sizes.",
-        (Fix("Print the shapes of the batch just before that line, on the rank that failed."),
-         Fix("Pad inputs, labels and masks together.", ("tokenizer.pad(features, padding=True, pad_to_multiple_of=8)",
-                                                        "DataCollatorForSeq2Seq(tokenizer, padding=True)"))), _DCP,
+        (Fix("Print both shapes just before that line."),
+         Fix("If they are of texts, pad inputs, labels and masks together.",
+             ("tokenizer.pad(features, padding=True, pad_to_multiple_of=8)",
+              "DataCollatorForSeq2Seq(tokenizer, padding=True)"))), _DCP,
         summary="Two tensors have different sizes.", explain=explain_sizes, cases=SIZES_DIFFER,
         remark=sizes(r"\((?P<a>\d+)\) must match the [\w ]+ \((?P<b>\d+)\)")),
     Row("log_checkpoint_race", "root", "script",
