@@ -212,3 +212,60 @@ def test_a_line_of_one_process_says_nothing_of_ranks_or_frameworks(
     _, found, words = explained(tmp_path, log)
     assert title in found
     assert absent not in f"{found} {words}"
+
+
+WINDOWS = 'Traceback (most recent call last):\n  File "C:\\Users\\ada\\fit.py", line 7, in <module>\n    {}\n{}\n'
+TOO_LARGE = (
+    "numpy.core._exceptions._ArrayMemoryError: Unable to allocate {} GiB for an array with shape (40000, 40000) and "
+    "data type float64"
+)
+CONV = (
+    "RuntimeError: Given groups=1, weight of size [64, {0}, 3, 3], expected input{1} to have {0} channels, but got {2} "
+    "channels instead"
+)
+CONVOLVES = ("torch/nn/modules/conv.py", "_conv_forward", "return F.conv2d(input, weight)")
+SHAPES = "ValueError: operands could not be broadcast together with shapes (100,3) (100,)"
+NONE = "TypeError: 'NoneType' object is not subscriptable"
+NO_SHAPE = "AttributeError: 'NoneType' object has no attribute 'shape'"
+COMPILER = "RuntimeError: Failed to find C compiler. Please specify via CC environment variable."
+
+
+@pytest.mark.parametrize(
+    ("log", "title", "absent"),
+    [
+        # The message's own shape is no shape that the program printed before.
+        (of_script("x = np.zeros(shape)", TOO_LARGE.format("12.0")), "one array of 12.0 GiB", "printed"),
+        (of_script("x = np.zeros(shape)", TOO_LARGE.format("64.0")), "one array of 64.0 GiB", "was not free"),
+        ("preds shape: (90000, 96, 512)\nKilled\n", "just after it printed", "numpy could not"),
+        # A side of a square feature map can equal the channels that are expected.
+        (of_script("y = self.down(x)", CONV.format(8, "[1, 4, 8, 8]", 4), CONVOLVES), "channels", "last dimension"),
+        (of_script("y = self.down(x)", CONV.format(6, "[1, 90, 80, 6]", 90), CONVOLVES), "in its last dim", "alpha"),
+        # A function is no metric because of its name.
+        (of_script("d = path - times", SHAPES, ("/home/ada/fit.py", "compare_paths", "d = path - times")),
+         "cannot be combined", "scores of classes"),
+        (of_script("a = accuracy(preds, y)", SHAPES, ("/home/ada/fit.py", "accuracy", "return (preds == y).mean()")),
+         "cannot be combined", "preprocess_logits"),
+        (of_script("h = img.shape[0]; part = img[0:h]", NONE), "something is None", "no items by number"),
+        (of_script("x = m[0]", "TypeError: 'Net' object is not subscriptable"), "[ ] of a Net", "is None"),
+        (of_script("h = img.shape", NO_SHAPE), "img is None", "OpenCV"),
+        # Commands of Linux do not exist on Windows, and gcc is not the compiler there.
+        (WINDOWS.format("compiled(x)", COMPILER), "Microsoft's cl", "apt-get"),
+        (of_script("compiled(x)", COMPILER), "needs a C compiler", "Microsoft"),
+        (WINDOWS.format("data = load(path)", "MemoryError"), "could not allocate host memory", "dmesg"),
+        (of_script("data = read(path)", "MemoryError").replace("/home/", "/Users/"), "host memory", "sysctl"),
+    ],
+)  # fmt: skip
+def test_shapes_names_and_the_system_decide(tmp_path: Path, log: str, title: str, absent: str) -> None:
+    """An explanation needs more than a size or a name that happens to fit, and commands that the system has."""
+    _, found, words = explained(tmp_path, log)
+    assert title in found
+    assert absent not in f"{found} {words}"
+
+
+def test_an_image_that_is_none_was_perhaps_not_read(tmp_path: Path) -> None:
+    assert "cv2.imread" in explained(tmp_path, of_script("h = img.shape", NO_SHAPE))[2]
+    assert "cv2.imread" not in explained(tmp_path, of_script("h = weights.shape", NO_SHAPE))[2]
+
+
+def test_the_commands_of_linux_stay_on_linux(tmp_path: Path) -> None:
+    assert "dmesg" in explained(tmp_path, of_script("data = load(path)", "MemoryError"))[2]

@@ -9,7 +9,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import line_of, shown
+from ._circumstances import either, line_of, shown
 
 _DYNAMO = "https://pytorch.org/docs/stable/torch.compiler_troubleshooting.html"
 _EXTENSIONS = "https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py"
@@ -103,6 +103,14 @@ _RUNTIME_NOT_LINKED = Case(
      Fix("If there is none, install the toolkit, in the release of torch.cuda.",
          ("python -c 'import torch; print(torch.version.cuda)'", "mgpu doctor --only libraries"))),
     "/usr/bin/ld: cannot find -lcudart: No such file or directory\n", _EXTENSIONS)
+_NO_CL = Case(
+    either(shown("on_windows"), line_of("log_no_c_compiler", r"cl is not found")),
+    "torch.compile or Triton needs a C++ compiler, on Windows Microsoft's cl, and finds none",
+    "cl.exe comes with Visual Studio or its Build Tools, and is on the PATH only in their own command prompt.",
+    (Fix("Install the Build Tools for Visual Studio with \"Desktop development with C++\", and start the run in its "
+         "\"x64 Native Tools Command Prompt\".", ("where cl",)), _WITHOUT),
+    "RuntimeError: Compiler: cl is not found.\n",
+    "https://docs.pytorch.org/tutorials/unstable/inductor_windows.html")
 _OF_LLVM = (
     Case(line_of("log_llvm_error", r"Failed to infer result type"),
          "an operation on Apple's GPU (MPS) was given types or shapes that do not fit each other",
@@ -128,14 +136,16 @@ _OF_LLVM = (
 
 ROWS = (
     Row("log_no_c_compiler", "root", "library",
-        r"Failed to find C compiler|C compiler not found|InvalidCxxCompiler|No working C\+\+ compiler found",
+        r"Failed to find C compiler|C compiler not found|InvalidCxxCompiler|No working C\+\+ compiler found|"
+        r"Compiler: cl is not found",
         ("RuntimeError: Failed to find C compiler. Please specify via CC environment variable or set "
          "triton.knobs.build.impl.", "torch._inductor.exc.InvalidCxxCompiler: No working C++ compiler found in "
                                      "('g++',)"),
         "Triton or torch.compile needs a C compiler, but none is installed",
         "gcc links each kernel at run time. Slim images do not include it.",
         (Fix("Install a compiler.", ("sudo apt-get install -y gcc g++", "conda install -c conda-forge gxx",
-                                     "mgpu doctor --only compiler_missing_for_dynamo")), _WITHOUT), _TRITON),
+                                     "mgpu doctor --only compiler_missing_for_dynamo")), _WITHOUT), _TRITON,
+        cases=(_NO_CL,)),
     Row("log_triton_build_failed", "root", "library",
         r"CalledProcessError: Command '\[?'?\S*(?:gcc|clang|cc|icx)\S*', '\S+/main\.c'(?!.*(?:torchrun|accelerate))",
         ("subprocess.CalledProcessError: Command '['/usr/bin/gcc', '/tmp/tmpb/main.c', '-O3', '-shared', '-fPIC', "

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 from mgpu.check import Fix
-from mgpu.signature import Case, Meaning, Row, signatures
-from mgpu.snapshot import UncaughtException
+from mgpu.signature import Case, Row, signatures
 
 from .._kernel_line import KERNEL_LINE
 from ._circumstances import counts, either, every, last_did, line_of, never, said, several_ranks, shown, within
 from ._file_call_cases import COMMAND_KILLED, NO_MEMORY_TO_MAP, NO_MEMORY_TO_START
-from ._large_arrays import LARGE_ARRAY
+from ._large_arrays import LARGE_ARRAY, size_of_array
 
-_ARRAY = re.compile(
-    r"Unable to allocate (?P<size>\d+(?:\.\d*)?) (?P<unit>[MGTP]iB) for an array with shape \((?P<shape>[\d, ]+)\)"
-)
-_GIB = {"MiB": 1 / 1024, "GiB": 1.0, "TiB": 1024.0, "PiB": 1024.0**2}
-_LARGE_GIB = 48  # above that, the array alone is the reason; below, what else is in memory
 _OOM = "https://docs.kernel.org/admin-guide/mm/concepts.html#oom-killer"
 _RAY = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _SMALL = 2 << 30  # bytes
@@ -148,24 +140,6 @@ _CASES = (
          "0.2}",
          "https://github.com/pytorch/pytorch/issues/13246"),
 )
-
-
-def _large_array(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Explain one array of numpy that is larger than the memory of most nodes; None for a smaller one."""
-    found = _ARRAY.search(raised.message) if raised else None
-    if found is None or float(found["size"]) * _GIB[found["unit"]] < _LARGE_GIB:
-        return None
-    return Meaning(
-        f"numpy could not allocate one array of {found['size'].rstrip('.')} {found['unit']}: shape ({found['shape']})",
-        "Its size is the product of all dimensions. Two of them that grow with the input (all pairs of nodes or "
-        "tokens, one-hot classes, padding to the longest sample) make it too large for a long one.",
-        (
-            Fix("Use a smaller type, a sparse array or a file.",
-                ("np.zeros(shape, dtype=np.float32)", "scipy.sparse.coo_matrix(...)",
-                 "np.lib.format.open_memmap('a.npy', mode='w+', shape=shape)")),
-            Fix("Skip or cut samples that are far larger than the others, or compute it in parts."),
-        ),
-    )
 
 
 def host_cases(subject: str, ending: str, note: str = "") -> tuple[Case, ...]:
@@ -317,7 +291,7 @@ ROWS = (
         "https://docs.kernel.org/mm/overcommit-accounting.html",
         cases=(NO_MEMORY_TO_START, NO_MEMORY_TO_MAP, _ON_CPU, *_REFUSED,
                *host_cases("a process could not allocate host memory", _NO_MORE)),
-        explain=_large_array),
+        explain=size_of_array),
     Row("log_memory_watcher_killed", "root", "scheduler",
         r"(?i)exceeded (?:its|the|your) memory (?:quota|limit)(?: of \S+)? and (?:will be|was|has been) "
         r"(?:terminated|killed)|"
