@@ -269,3 +269,38 @@ def test_an_image_that_is_none_was_perhaps_not_read(tmp_path: Path) -> None:
 
 def test_the_commands_of_linux_stay_on_linux(tmp_path: Path) -> None:
     assert "dmesg" in explained(tmp_path, of_script("data = load(path)", "MemoryError"))[2]
+
+
+RESTORES = ("torch/serialization.py", "load", "return _load(opened_zipfile)")
+MOVES = ("torch/nn/modules/module.py", "convert", "return t.to(device)")
+NOT_EMPTY = "OSError: [Errno 39] Directory not empty: 'out/checkpoint'"
+ROTATES = ("transformers/trainer.py", "_rotate_checkpoints", "shutil.rmtree(checkpoint)")
+FETCHES_HUB = ("torch/hub.py", "download_url_to_file", "raise RuntimeError(")
+OLD_CODE = ("oldlib/io.py", "load", "for i in xrange(3):")
+
+
+@pytest.mark.parametrize(
+    ("log", "title", "absent"),
+    [
+        (of_script("ck = torch.load(p)", "RuntimeError: Attempting to deserialize object on CUDA device 3 but "
+                   "torch.cuda.device_count() is 1.", RESTORES), "from CUDA device 3", "The file comes from a rank"),
+        (of_script("net.to('cuda')", "NotImplementedError: Cannot copy out of meta tensor; no data!", MOVES),
+         "no weights yet", "another rank reads"),
+        (of_script("shutil.rmtree('out/checkpoint')", NOT_EMPTY), "the script could not remove", "transformers"),
+        (of_script("trainer.train()", NOT_EMPTY, ROTATES), "several ranks or nodes", "the script could not"),
+        (of_script("m = resnet50()", 'RuntimeError: invalid hash value (expected "06", got "e3")', FETCHES_HUB),
+         "does not have the expected hash", "is damaged: probably"),
+        ("train.sh: line 4: python: command not found\n", "no command of the name python", "accelerate"),
+        ("train.sh: line 4: torchrun: command not found\n", "the launcher is not on PATH", "python-is-python3"),
+        ("Fatal Python error: none_dealloc: deallocating None\n", "stopped: none_dealloc", "PYTHONHOME"),
+        ("Fatal Python error: init_fs_encoding: failed to get the Python codec of the filesystem encoding\n",
+         "stopped: init_fs_encoding", "faulthandler"),
+        (of_script("x.load()", "NameError: name 'xrange' is not defined", OLD_CODE), "written for Python 2", "own"),
+        (of_script("x.load()", "NameError: name 'Optional' is not defined", OLD_CODE), "its own code", "Python 2"),
+    ],
+)  # fmt: skip
+def test_less_is_said_of_what_one_process_met(tmp_path: Path, log: str, title: str, absent: str) -> None:
+    """A GPU's number, a folder, a download, a command and a name mean less without ranks or a launcher."""
+    _, found, words = explained(tmp_path, log)
+    assert title in found
+    assert absent not in f"{found} {words}"

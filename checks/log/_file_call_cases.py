@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from mgpu.check import Fix
 from mgpu.signature import Case
+from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import every, line_of, message, own_line, source_line, within
+from ._circumstances import every, line_of, message, never, own_line, several_ranks, source_line, within
 
 _OS = "https://docs.python.org/3/library/os.html#files-and-directories"
 _SUBPROCESS = "https://docs.python.org/3/library/subprocess.html#subprocess.Popen"
@@ -21,6 +22,12 @@ _WRITES = (
     r"\bopen\([^()]*(?:\([^()]*\)[^()]*)*,\s*(?:mode ?= ?)?['\"][wax]|\.(?:write_text|write_bytes|touch|savefig)\(|"
     r"\b(?:np|numpy)\.save\w*\(|\b(?:imwrite|imsave|to_csv|to_json|to_parquet|to_pickle|mkdir)\("
 )
+
+
+def _in_script(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the script's own code made the call, and no package."""
+    return raised is not None and raised.packages[-1:] == ("",)
+
 
 # fmt: off
 LINK_EXISTS = Case(
@@ -142,6 +149,17 @@ SHARED_MEMORY_GONE = Case(
     (Fix("Let the ranks wait until it is created, and keep that process alive.",
          ("torch.distributed.barrier()", "ls -la /dev/shm")),),
     _SCRIPT.format(line="shm = SharedMemory(name='tokens')") + _NOT_FOUND + "'/tokens'", _SHARED)
+REMOVED_BY_SCRIPT = Case(
+    every(_in_script, never(several_ranks)),
+    "the script could not remove or rename the folder of a checkpoint: {the_line}",
+    "The folder was not empty any more, was removed before, or a file in it is open. Another run that uses the same "
+    "folder, a process that still writes into it, or a network disk (NFS keeps a deleted file that is open) does that.",
+    (Fix("See what is in it, and give each run a folder of its own.", ("ls -la CHECKPOINT_FOLDER",)),
+     Fix("If several ranks run the line, let one of them do it, and the others wait.",
+         ("if rank == 0: shutil.rmtree(path)", "torch.distributed.barrier()"))),
+    _SCRIPT.format(line="shutil.rmtree('out/checkpoint')") +
+    "OSError: [Errno 39] Directory not empty: 'out/checkpoint'",
+    "https://docs.python.org/3/library/shutil.html#shutil.rmtree")
 RENAMED_ONTO_FOLDER = Case(
     message(r"' -> '"),
     "a file cannot be renamed to the name of a folder: {path}",

@@ -67,24 +67,7 @@ def size_of_array(groups: Mapping[str, str], raised: UncaughtException | None) -
     what = f"{found['size'].rstrip('.')} {found['unit']}: shape ({found['shape']})"
     title = f"numpy could not allocate one array of {what}"
     if size < _LARGE_GIB:
-        return Meaning(
-            title,
-            "So much memory was not free. Its size is the product of all dimensions, times the bytes of its type. What "
-            "the program holds already counts, too: other arrays, the same data in another type, loader workers.",
-            (
-                Fix(
-                    "Use a smaller type, or compute it in parts.",
-                    (
-                        "np.zeros(shape, dtype=np.float32)  # half of the default, float64",
-                        "for part in np.array_split(x, 10): ...",
-                    ),
-                ),
-                Fix(
-                    "Keep it in a file, and delete what is no longer needed before.",
-                    ("np.lib.format.open_memmap('a.npy', mode='w+', shape=shape)", "del x; gc.collect()"),
-                ),
-            ),
-        )
+        return _not_free(title)
     return Meaning(
         title,
         "Its size is the product of all dimensions. Two of them that grow with the input (all pairs of nodes or "
@@ -99,5 +82,26 @@ def size_of_array(groups: Mapping[str, str], raised: UncaughtException | None) -
                 ),
             ),
             Fix("Skip or cut samples that are far larger than the others, or compute it in parts."),
+        ),
+    )
+
+
+def _not_free(title: str) -> Meaning:
+    return Meaning(
+        title,
+        "So much memory was not free. Its size is the product of all dimensions, times the bytes of its type. What "
+        "the program holds already counts, too: other arrays, the same data in another type, loader workers.",
+        (
+            Fix(
+                "Use a smaller type, or compute it in parts.",
+                (
+                    "np.zeros(shape, dtype=np.float32)  # half of the default, float64",
+                    "for part in np.array_split(x, 10): ...",
+                ),
+            ),
+            Fix(
+                "Keep it in a file, and delete what is no longer needed before.",
+                ("np.lib.format.open_memmap('a.npy', mode='w+', shape=shape)", "del x; gc.collect()"),
+            ),
         ),
     )

@@ -218,7 +218,7 @@ _OF_PROCESSES = (
     Refusal("PermissionError", r"\[Errno 1\] Operation not permitted: b?['\"](?P<path>/(?:Users|Volumes)/[^'\"]+)['\"]",
             "macOS probably does not let the program that runs Python read or write {path}{at}",
             "Desktop, Documents, Downloads, iCloud, removable and network drives are protected: the terminal or the "
-            "editor in which Python runs needs a permission for them, whoever owns the file.",
+            "editor in which Python runs needs a permission for them, also for your own files.",
             (Fix("Allow it in System Settings > Privacy & Security > Files and Folders (or Full Disk Access), and "
                  "start the terminal or the editor again."),
              Fix("Or keep the data and the results in another folder of your home.")),

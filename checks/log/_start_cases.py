@@ -281,6 +281,16 @@ NO_ANSWER = Case(
     "[W socket.cpp:601] [c10d] The client socket has failed to connect to [node1]:29500 (errno: 110 - Connection timed "
     "out).\n",
     "https://man7.org/linux/man-pages/man2/connect.2.html")
+NO_PYTHON = Case(
+    line_of("log_launcher_not_found", r"(?:^|[^\w/-])python3?: (?:command )?not found"),
+    "this shell finds no command of the name python or python3 (the line says which)",
+    "The environment is not active in this shell (sudo, sbatch, a container), or the system has Python under the other "
+    "name: many have python3 and no python.",
+    (Fix("See what there is, and activate the environment in the script itself.",
+         ("command -v python python3", "source /path/to/env/bin/activate  # or: conda activate ENV")),
+     Fix("Use the name that exists, or install the other one.",
+         ("python3 train.py", "sudo apt-get install -y python-is-python3"))),
+    "train.sh: line 4: python: command not found\n", "https://docs.python.org/3/using/unix.html")
 NO_SUCH_COMMAND = Case(
     line_of("log_argument_unknown", r"argument (?:\w*command\w*|action|cmd|\{[^}]*\}): invalid choice"),
     "the installed release of this program does not have this command: {argument}",

@@ -13,6 +13,7 @@ from ._own_sockets import OWN_NAME
 from ._start_cases import (
     BLANK_SCRIPT,
     NO_ANSWER,
+    NO_PYTHON,
     RELATIVE_SCRIPT,
     SYNC_BATCH_NORM,
     TAKEN,
@@ -323,7 +324,7 @@ ROWS = (
              "mgpu doctor --only accelerate_command_missing")),
         "https://github.com/KimMeen/Time-LLM/issues/20",
         because_of=("log_conda_folder_missing", "log_environment_not_active",
-                    "log_module_not_loaded")),
+                    "log_module_not_loaded"), cases=(NO_PYTHON,)),
     Row("log_ranks_counted_without_gpu", "root", "launcher", r"Unsupported nproc_per_node value|"
         r"ValueError: Cuda is not available",
         ("ValueError: Unsupported nproc_per_node value: gpus", "ValueError: Cuda is not available."),

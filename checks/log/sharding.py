@@ -9,6 +9,7 @@ from mgpu.signature import Case, Meaning, Row, names_file, signatures
 from mgpu.snapshot import UncaughtException
 
 from . import _checkpoint_cases, _checkpoint_shapes, _device_cases, _flat_shards, _loading_cases
+from ._file_call_cases import REMOVED_BY_SCRIPT
 from ._image_cases import SIZES_DIFFER
 from ._plain_script_cases import WEIGHT_OF_ONE_PROCESS, in_plain_script
 from ._sizes import sizes
@@ -91,10 +92,14 @@ ROWS = (
         ("NotImplementedError: Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead "
          "of torch.nn.Module.to() when moving module from meta to a different device.",),
         "part of the model has no weights yet (meta device)",
-        "Weights are loaded on rank 0 only, or lazily, and another rank reads them before FSDP or ZeRO has distributed "
-        "them.",
-        Fix("Let FSDP distribute the weights, and move nothing before prepare().",
-            ("accelerate launch --fsdp_cpu_ram_efficient_loading true --fsdp_sync_module_states true ...",)),
+        "It was created without memory: under torch.device('meta') or init_empty_weights(), or by from_pretrained() "
+        "with device_map or low_cpu_mem_usage if the checkpoint lacks these weights or they are on the disk. Of "
+        "several ranks, only rank 0 may have loaded them, before FSDP or ZeRO has distributed them.",
+        (Fix("Load the weights before the model is moved or used.",
+             ("print([n for n, p in model.named_parameters() if p.is_meta])",
+              "model.to_empty(device='cuda'); model.load_state_dict(state)")),
+         Fix("With FSDP, let it distribute the weights, and move nothing before prepare().",
+             ("accelerate launch --fsdp_cpu_ram_efficient_loading true --fsdp_sync_module_states true ...",))),
         "https://pytorch.org/docs/stable/meta.html", cases=_device_cases.META),
     Row("log_dtensor_operator_missing", "root", "library",
         r"Operator (?P<operator>\S+) does not have a sharding (?:strategy|rule)",
@@ -328,7 +333,7 @@ ROWS = (
         "several ranks or nodes renamed or deleted the same checkpoint folder",
         "The cause is a bug in some transformers versions on shared disks, or two runs with the same output folder.",
         Fix("Upgrade, and use a separate folder for each run.", ("pip install --upgrade transformers accelerate",)),
-        "https://github.com/huggingface/transformers/issues/28015"),
+        "https://github.com/huggingface/transformers/issues/28015", cases=(REMOVED_BY_SCRIPT,)),
 )
 # fmt: on
 

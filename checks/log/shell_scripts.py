@@ -15,7 +15,7 @@ _LIBRARIES = "https://github.com/pytorch/pytorch/issues/44282"
 
 
 def _after_steps(log: Log, raised: UncaughtException | None) -> bool:
-    """Whether the command failed after the last step of a training."""
+    """Whether the command failed after the last step of the training."""
     failed = next((one for one in log.seen if one.signature == "log_shell_file_not_made"), None)
     ends = [(one.file, one.last) for one in log.shows if one.name in ("training_finished", "loss_logged")]
     ends += [(log.last_step.file, log.last_step.line)] if log.last_step else []
