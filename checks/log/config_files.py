@@ -96,23 +96,11 @@ def _of_transform(found: re.Match[str], raised: UncaughtException) -> Meaning:
     )
 
 
-def _printed_exception(log: Log, groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Explain such a line in a log without a sign of Hydra: any program can print a caught exception so."""
+def _by_hydra(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the log shows Hydra: any other program can print a caught exception in the same form."""
     frames = [frame for one in log.raised for frame in one.frames]
-    by_hydra = any(one.name == "hydra" for one in log.shows) or any("hydra/" in frame for frame in frames)
-    if by_hydra or any(one.signature in _HYDRAS for one in log.seen):
-        return None
-    return Meaning(
-        f"the program printed an exception without its traceback: {groups['what']}",
-        "It caught the exception, or got it from another process, and printed only this line. If the run went on after "
-        "it, it may not be the reason why it ended.",
-        (
-            Fix(
-                "Print the traceback where the exception is caught, to see the line that raised it.",
-                ("except Exception: traceback.print_exc(); raise",),
-            ),
-        ),
-    )
+    shown = any(one.name == "hydra" for one in log.shows) or any("hydra/" in frame for frame in frames)
+    return shown or any(one.signature in _HYDRAS for one in log.seen)
 
 
 # fmt: off
@@ -163,6 +151,14 @@ _OF_CHECKPOINT = Case(
     "omegaconf.errors.ConfigKeyError: Key 'several_files' not in 'SpeechConfig'\n",
     "https://github.com/facebookresearch/fairseq/blob/main/fairseq/checkpoint_utils.py")
 
+_OF_HYDRA = Case(
+    _by_hydra,
+    "an object of the config could not be created: {what}",
+    "Hydra prints the exception of the class that _target_ names, without its traceback. full_key in the next line "
+    "names the object.",
+    (Fix("Correct its arguments in the config, or install the version that it was written for.",
+         ("HYDRA_FULL_ERROR=1 python train.py", _SHOW)),),
+    "ModuleNotFoundError(\"No module named 'my_models'\")\nfull_key: model.net\n", _INSTANTIATE)
 ROWS = (
     Row("log_yaml_damaged", "root", "script",
         r"yaml\.(?:scanner|parser|composer|constructor|reader)\.(?:\w+Error): (?P<what>.+)",
@@ -279,13 +275,13 @@ ROWS = (
         r"^(?:[A-Za-z_]\w*(?:Error|Exception))\([\"'](?P<what>.{8,}?)[\"'],?\)$",
         ("TypeError(\"AdamW.__init__() got an unexpected keyword argument 'foo'\")",
          "ModuleNotFoundError(\"No module named 'my_models'\")"),
-        "an object of the config could not be created: {what}",
-        "Hydra prints the exception of the class that _target_ names, without its traceback. full_key in the next "
-        "line names the object.",
-        Fix("Correct its arguments in the config, or install the version that it was written for.",
-            ("HYDRA_FULL_ERROR=1 python train.py", _SHOW)), _INSTANTIATE,
-        summary="An object of the config could not be created.", cases=(WITHOUT_PARAMETERS,),
-        explain_in=_printed_exception),
+        "the program printed an exception without its traceback: {what}",
+        "It caught the exception, or got it from another process, and printed only this line. If the run went on after "
+        "it, it may not be the reason why it ended.",
+        Fix("Print the traceback where the exception is caught, to see the line that raised it.",
+            ("except Exception: traceback.print_exc(); raise",)), _INSTANTIATE,
+        summary="The program, or Hydra, printed an exception without its traceback.",
+        cases=(WITHOUT_PARAMETERS, _OF_HYDRA)),
     Row("log_config_rejected", "root", "script",
         r"^\s*(?:Value|Assertion) error, (?!Total number of attention heads|bf16 requested)(?P<what>.+?)(?: \[type=|$)",
         ("  Value error, deepspeed and fsdp cannot be used together [type=value_error, input_value={'a': 1}, "
