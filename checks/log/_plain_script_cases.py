@@ -14,7 +14,7 @@ from mgpu.command_line import python
 from mgpu.signature import Case, Meaning
 from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import several_ranks
+from ._circumstances import every, own_line, several_ranks
 from ._layer_dtypes import layer_types
 from ._refusal import layer_of
 from ._refused_by_layers import alike
@@ -176,7 +176,7 @@ def _without_shards(log: Log, raised: UncaughtException | None) -> bool:
 
 # fmt: off
 WEIGHT_OF_ONE_PROCESS = Case(
-    _without_shards,
+    every(_without_shards, own_line(r"\b(?:\w*mm|mv|matmul|embedding|linear|conv\dd|\w+_norm)\(|@")),
     "a weight, or a factor of a product, has fewer dimensions than the operation needs: {the_line}",
     "The tensor was flattened, squeezed or indexed before, or another one is passed in its place: a bias, a row. "
     "If its size is 0, its values are elsewhere: ZeRO-3 and FSDP leave that outside of the wrapped model.",
