@@ -250,7 +250,7 @@ ROWS = (
         "a program or library written in Go or Rust stopped at an internal error",
         "tokenizers, safetensors, polars and xet are written in Rust; Kubernetes tools, Docker and wandb-core in Go. "
         "The line, or the next one, has the message. In Python it also appears as a PanicException.",
-        Fix("Look in Python's traceback which library it is. Update it, and check the file or the values it was given.",
+        Fix("Find out which library it is. Update it, and check the file or the values that it was given.",
             ("RUST_BACKTRACE=1 mgpu launch train.py", "pip install --upgrade tokenizers safetensors")), _RUST),
     Row("log_c_assertion", "root", "kernel",
         r"^(?:\S+: )?(?P<file>\S+\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp)(?::\d+)?): .*Assertion [`']"

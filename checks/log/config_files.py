@@ -278,7 +278,7 @@ ROWS = (
         "the program printed an exception without its traceback: {what}",
         "It caught the exception, or got it from another process, and printed only this line. If the run went on after "
         "it, it may not be the reason why it ended.",
-        Fix("Print the traceback where the exception is caught, to see the line that raised it.",
+        Fix("Let the code that catches the exception print all of it, to see the line that raised it.",
             ("traceback.print_exc()  # in the except block",)), _INSTANTIATE,
         summary="The program, or Hydra, printed an exception without its traceback.",
         cases=(WITHOUT_PARAMETERS, _OF_HYDRA)),
