@@ -141,7 +141,7 @@ def test_similar_messages_of_others(
 def test_a_batched_function_gets_lists(tmp_path: Path) -> None:
     error = "AttributeError: 'list' object has no attribute 'lower'\n"
     inner = (SCRIPT, "clean", "return {'n': x['text'].lower()}")
-    assert "with batched=True, map() gives lists" in " ".join(
+    assert "With batched=True, each column of the batch is a list" in " ".join(
         explained(tmp_path, f"{frames((SCRIPT, 'main', 'ds.map(f)'), MAPPED, inner)}{error}")
     )
 # fmt: on

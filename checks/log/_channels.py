@@ -33,7 +33,7 @@ def _single(shape: list[int], got: int) -> Meaning:
 
 def _layout(shape: list[int], expected: int) -> Meaning:
     return Meaning(
-        f"the channels of the input {shape} are in its last dimension; the model expects them in dimension 1",
+        f"the channels of the input {shape} are probably in its last dimension; the model expects them in dimension 1",
         f"The last dimension has the {expected} channels that the convolution expects. numpy, PIL and OpenCV keep the "
         "channels of a picture last, and models of sequences the features; convolutions of torch want them after the "
         "batch.",
@@ -108,7 +108,8 @@ def explain_channels(groups: Mapping[str, str], raised: UncaughtException | None
     shape = [int(size) for size in groups["shape"].split(",")]
     if 0 in shape:
         return _empty(shape, raised)
-    if len(shape) > 2 and shape[-1] == expected and shape[1] == got:
+    # A square picture can have as many rows as the layer expects channels.
+    if len(shape) > 2 and shape[-1] == expected and shape[1] == got and (len(shape) == 3 or shape[-2] != shape[-1]):
         return _single(shape, shape[1]) if expected == 1 else _layout(shape, expected)
     code = " ".join(filter(None, (raised.own_code, *raised.own_lines))) if raised else ""
     small = min(expected, got) > 2 and max(expected, got) <= _MOST_LATENTS

@@ -10,6 +10,7 @@ from mgpu.snapshot import UncaughtException
 from ._own_objects import Meaning
 
 _OF_METRICS = re.compile(r"metric|accura|score|f1|evaluat|compare", re.I)
+_OF_LABELS = re.compile(r"==|!=|label|target|pred|logit|metric|accura|score|f1|\by(?:_\w+)?\b", re.I)
 _OF_PAIRS = re.compile(r"^trl/trainer/utils\.py in compute_accuracy$")
 
 
@@ -22,8 +23,8 @@ def two_arrays(found: re.Match[str], one: UncaughtException, own_code: str) -> M
     one_more = len(longer) == len(shorter) + 1 and longer[:-1] == shorter
     if one_more and any(map(_OF_PAIRS.search, one.frames[-1:])):
         return _more_than_one_score(title)
-    if one_more and any(map(_OF_METRICS.search, (*one.frames, own_code))):
-        return _scores_of_classes(title, longer[-1])
+    if one_more and any(map(_OF_METRICS.search, (*one.frames, own_code))) and _OF_LABELS.search(own_code):
+        return _scores_of_classes(title, longer[-1], "transformers" in one.packages)
     return Meaning(
         title,
         "From the last dimension on, sizes must be equal or 1. Another number of samples, of columns or of channels is "
@@ -33,20 +34,21 @@ def two_arrays(found: re.Match[str], one: UncaughtException, own_code: str) -> M
     )
 
 
-def _scores_of_classes(title: str, classes: int) -> Meaning:
+def _scores_of_classes(title: str, classes: int, of_trainer: bool) -> Meaning:
+    reduced = Fix(
+        "Or reduce it before the evaluation collects all scores, which also saves memory.",
+        ("Trainer(preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1), ...)",),
+    )
     return Meaning(
         title,
-        f"One has {classes} values for each item of the other: scores of classes (logits) are compared with "
+        f"One has {classes} values for each item of the other: probably scores of classes (logits) are compared with "
         "labels. A model that returns scores per token or per class needs the best class first.",
         (
             Fix(
                 "Take the class with the largest score before the comparison.",
                 ("predictions = np.argmax(predictions, axis=-1)",),
             ),
-            Fix(
-                "Or reduce it before the evaluation collects all scores, which also saves memory.",
-                ("Trainer(preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1), ...)",),
-            ),
+            *((reduced,) if of_trainer else ()),
         ),
     )
 

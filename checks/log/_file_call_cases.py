@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from mgpu.check import Fix
 from mgpu.signature import Case
+from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import every, line_of, message, own_line, source_line, within
+from ._circumstances import every, line_of, message, never, own_line, several_ranks, source_line, within
 
 _OS = "https://docs.python.org/3/library/os.html#files-and-directories"
 _SUBPROCESS = "https://docs.python.org/3/library/subprocess.html#subprocess.Popen"
@@ -22,6 +23,12 @@ _WRITES = (
     r"\.(?:write_text|write_bytes|touch|savefig|save)\(|\b(?:np|numpy)\.save\w*\(|"
     r"\b(?:imwrite|imsave|save_image|save_file|FileHandler|to_csv|to_excel|to_json|to_parquet|to_pickle|mkdir)\("
 )
+
+
+def _in_script(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the script's own code made the call, and no package."""
+    return raised is not None and raised.packages[-1:] == ("",)
+
 
 # fmt: off
 LINK_EXISTS = Case(
@@ -124,25 +131,27 @@ NO_FOLDER_TO_WRITE = Case(
 FOLDER_GONE = Case(
     own_line(r"\brmtree\("),
     "a folder that the script removes is not there, or another process removes it at the same time: {path}",
-    "Several ranks run shutil.rmtree() on one folder. The path can be the bare name of a file in it.",
-    (Fix("Let one rank remove it, and the others wait.",
-         ("if rank == 0: shutil.rmtree(path)", "torch.distributed.barrier()")),),
+    "It was never made, or removed before. If several ranks or runs remove one folder, one of them finds it gone. The "
+    "path can be the bare name of a file in it.",
+    (Fix("Allow that it is missing.", ("shutil.rmtree(path, ignore_errors=True)",)),
+     Fix("If several ranks run the line, let one remove it, and the others wait.",
+         ("if rank == 0: shutil.rmtree(path)", "torch.distributed.barrier()"))),
     _SCRIPT.format(line="shutil.rmtree('out/cache')") + _NOT_FOUND + "'shard_3.bin'",
     "https://docs.python.org/3/library/shutil.html#shutil.rmtree")
 FOLDER_MISSING = Case(
     own_line(r"\b(?:listdir|scandir|iterdir|chdir|walk|rmdir)\("),
     "a folder that the script reads or removes does not exist: {path}",
-    "The path is relative to another folder, is not mounted on this node, was not created yet, or another rank has "
-    "removed it already.",
-    Fix("Check whether it exists on every node.", ("pwd; ls -ld {path:path}",
-                                                   "srun --ntasks-per-node=1 ls -ld {path:path}")),
+    "The path is relative to another folder, is misspelled, is not mounted on this machine, or was not created yet. "
+    "With several ranks, another one can have removed it already.",
+    Fix("Check whether it exists. In a job of several nodes, check on each.",
+        ("pwd; ls -ld {path:path}", "srun --ntasks-per-node=1 ls -ld {path:path}")),
     _SCRIPT.format(line="files = os.listdir('data/train')") + _NOT_FOUND + "'data/train'", _OS)
 REMOVED_BEFORE = Case(
     own_line(r"\b(?:remove|unlink)\("),
     "a file that the script removes is not there: {path}",
-    "Another rank or an earlier step has removed it already, or it was never written under this name.",
-    (Fix("Let one rank remove it, and allow that it is missing.",
-         ("if rank == 0: Path(path).unlink(missing_ok=True)",)),),
+    "It was never written under this name, or an earlier step, another run or another rank has removed it already.",
+    (Fix("Allow that it is missing.", ("Path(path).unlink(missing_ok=True)",)),
+     Fix("If several ranks run the line, let one of them do it.", ("if rank == 0: ...",))),
     _SCRIPT.format(line="os.remove('out/old.pt')") + _NOT_FOUND + "'out/old.pt'", _OS)
 SHARED_MEMORY_GONE = Case(
     own_line(r"\bSharedMemory\("),
@@ -152,6 +161,17 @@ SHARED_MEMORY_GONE = Case(
     (Fix("Let the ranks wait until it is created, and keep that process alive.",
          ("torch.distributed.barrier()", "ls -la /dev/shm")),),
     _SCRIPT.format(line="shm = SharedMemory(name='tokens')") + _NOT_FOUND + "'/tokens'", _SHARED)
+REMOVED_BY_SCRIPT = Case(
+    every(_in_script, never(several_ranks)),
+    "the script could not remove or rename the folder of a checkpoint: {the_line}",
+    "The folder was not empty any more, was removed before, or a file in it is open. Another run that uses the same "
+    "folder, a process that still writes into it, or a network disk (NFS keeps a deleted file that is open) does that.",
+    (Fix("See what is in it, and give each run a folder of its own.", ("ls -la CHECKPOINT_FOLDER",)),
+     Fix("If several ranks run the line, let one of them do it, and the others wait.",
+         ("if rank == 0: shutil.rmtree(path)", "torch.distributed.barrier()"))),
+    _SCRIPT.format(line="shutil.rmtree('out/checkpoint')") +
+    "OSError: [Errno 39] Directory not empty: 'out/checkpoint'",
+    "https://docs.python.org/3/library/shutil.html#shutil.rmtree")
 RENAMED_ONTO_FOLDER = Case(
     message(r"' -> '"),
     "a file cannot be renamed to the name of a folder: {path}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mgpu.check import Fix
 from mgpu.signature import Case
+from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import either, every, never, said, within
 
@@ -124,6 +125,13 @@ FILES = (
           Fix("Or download the missing files.", ("hf download ORG/MODEL",))),
          _MISSING.format(frame="infer.py", folder="out/checkpoint-100", file="pytorch_model.bin"), _HUB),
 )
+
+
+def _opened_by_script(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the script itself opened the file: no library that loads models is among the frames."""
+    return raised is not None and "" in raised.packages and not {*raised.packages} - {"", "safetensors", "torch"}
+
+
 WEIGHTS = (
     Case(said(r"global_step_\d+/(?:actor|critic)"),
          "a checkpoint of verl in shards is loaded as if it were a model: its folder huggingface/ has no weights",
@@ -142,5 +150,14 @@ WEIGHTS = (
          'Traceback (most recent call last):\n  File "/x/infer.py", line 3, in main\n    x = load(folder)\n'
          "FileNotFoundError: No such file or directory: \"/data/m/model-00001-of-00004.safetensors\"",
          "https://huggingface.co/docs/huggingface_hub/guides/download"),
+    Case(_opened_by_script,
+         "the safetensors file that the script opens does not exist: {the_line}",
+         "The path is relative to another folder, is misspelled, or the file was not downloaded or written there.",
+         (Fix("Check the folder in which the run was started, and what is there.", ("pwd; ls -l FILE",)),),
+         'Traceback (most recent call last):\n  File "/home/ada/merge.py", line 7, in <module>\n'
+         '    state = load_file("lora.safetensors")\n'
+         '  File "/x/site-packages/safetensors/torch.py", line 381, in load_file\n    with safe_open(filename) as f:\n'
+         'FileNotFoundError: No such file or directory: "lora.safetensors"',
+         "https://huggingface.co/docs/safetensors/index"),
 )
 # fmt: on

@@ -53,6 +53,8 @@ _OF_IMAGES = either(
 # By a transform or by hand. A last batch of 3 samples also differs from one of 4.
 _NORMALIZES = either(within(r"^torchvision/|^albumentations/|(?i:normali[sz]e)"),
                      own_line(r"(?i:normali[sz]e)\w*\(|[-/] ?(?:\w+\.)?(?:\w+_)?(?:mean|std)\b(?!\()"))
+# The mask and the scores of an attention differ by a token, and have no strides.
+_OF_ATTENTION = own_line(r"(?i:\batt\b|attn|scores?\b|softmax|causal|pos(?:itional)?_?(?:emb|enc)|cls_token)")
 _PRINT = Fix("Print both shapes before that line.", ("print(a.shape, b.shape)",))
 SIZES_DIFFER = (
     Case(every(NO_TEXT, counts(_SIZES, _alpha), said(r"non-singleton dimension [01]\b"), _NORMALIZES),
@@ -66,7 +68,7 @@ SIZES_DIFFER = (
          "normalize\n    return tensor.sub_(mean).div_(std)\n"
          "RuntimeError: The size of tensor a (4) must match the size of tensor b (3) at non-singleton dimension 0\n",
          _BROADCAST),
-    Case(every(NO_TEXT, counts(_SIZES, _rounded),
+    Case(every(NO_TEXT, counts(_SIZES, _rounded), never(_OF_ATTENTION),
                either(_OF_IMAGES, said(r"non-singleton dimension [234]"))),
          "two tensors differ by one element: probably a size that is not a multiple of the model's strides",
          "Layers with a stride round odd sizes: what is made smaller and larger again is then one off (a skip "

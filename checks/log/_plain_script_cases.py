@@ -11,9 +11,10 @@ from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.command_line import python
-from mgpu.signature import Meaning
-from mgpu.snapshot import UncaughtException
+from mgpu.signature import Case, Meaning
+from mgpu.snapshot import Log, UncaughtException
 
+from ._circumstances import every, own_line, several_ranks
 from ._layer_dtypes import layer_types
 from ._refusal import layer_of
 from ._refused_by_layers import alike
@@ -170,6 +171,32 @@ def _in_half(raised: UncaughtException) -> Meaning | None:
 
 
 _IN_OPTIMIZER = re.compile(r"^torch/optim/|^(?:deepspeed|apex)/\S*adam\S*\.py in")  # which a case explains
+
+
+def _without_shards(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether nothing in the log shows shards: no framework among the frames, and no other rank."""
+    signs = {"fsdp", "zero_three", "optimizer_offloaded", "tensor_parallel"}
+    if raised is None or not raised.frames or {*raised.packages} - {"", "torch"} or several_ranks(log, raised):
+        return False
+    shards = any(one.name in signs for one in log.shows) or any(one.startswith(_SHARDED) for one in raised.frames)
+    return not shards
+
+
+# fmt: off
+WEIGHT_OF_ONE_PROCESS = Case(
+    every(_without_shards, own_line(r"\b(?:\w*mm|mv|matmul|embedding|linear|conv\dd|\w+_norm)\(|@")),
+    "a weight, or a factor of a product, has fewer dimensions than the operation needs: {the_line}",
+    "The tensor was flattened, squeezed or indexed before, or another one is passed in its place: a bias, a row. "
+    "If its size is 0, its values are elsewhere: ZeRO-3 and FSDP leave that outside of the wrapped model.",
+    (Fix("Print the shapes of all tensors in that line.", ("print(x.shape, weight.shape)",)),
+     Fix("Give it the dimension that it lacks.",
+         ("torch.mv(matrix, vector)  # or matrix @ vector", "weight = weight.view(out_features, in_features)"))),
+    'Traceback (most recent call last):\n  File "/home/ada/fit.py", line 7, in main\n    y = torch.mm(a, b)\n'
+    "RuntimeError: mat2 must be a matrix, got 1-D tensor\n",
+    "https://docs.pytorch.org/docs/stable/generated/torch.mm.html")
+# fmt: on
+
+
 _INDEXED = re.compile(r"Index put requires .* got (?P<kept>\w+) for the destination and (?P<given>\w+) for the source")
 
 

@@ -11,9 +11,28 @@ from mgpu.snapshot import UncaughtException
 from ._own_objects import Meaning
 from ._refusal import Look, Refusal
 
+_IN_DOWNLOAD = r"^torchvision/datasets/\S+ in (?:_?download\w*|_urlretrieve|__init__)$"
 # fmt: off
 _DOWNLOADS = (
-    Refusal("HTTPError URLError RuntimeError", r"HTTP Error (?P<code>30[1278]|40[134]|410|503)\b|Error downloading ",
+    Refusal("HTTPError URLError", r"HTTP Error (?P<code>429|5\d\d)\b",
+            "the server of a torchvision data set does not give the file at the moment (HTTP error {code})",
+            "It is overloaded, under maintenance, or limits how often one address may ask. A later try can work.",
+            (Fix("Try again later, and download once, before the run.",),
+             Fix("Or get the files by hand, put them where torchvision looks (ROOT/NAME/raw), and turn the download "
+                 "off.", ("find ROOT | head -20", "torchvision.datasets.MNIST(ROOT, download=False)"))),
+            of_code=True, within=_IN_DOWNLOAD),
+    Refusal("RuntimeError", r"^Error downloading (?P<file>[\w.-]*\w)",
+            "torchvision could not download {file} from any of its addresses",
+            "It tries one after the other, and prints for each why it failed (\"Failed to download\", or below "
+            "the message). Usual reasons: this machine has no internet access or needs a proxy, or the servers have "
+            "moved or refuse programs, so that only a newer torchvision has the right address.",
+            (Fix("Look at the reason above, and try an address from this machine.",
+                 ("curl -sSIL URL | head -1", "env | grep -i proxy")),
+             Fix("Download where there is internet access, copy the files (ROOT/NAME/raw), and turn the download off.",
+                 ("torchvision.datasets.MNIST(ROOT, download=False)",)),
+             Fix("If a server refuses, upgrade torchvision together with torch.", ("pip show torch torchvision",))),
+            of_code=True, within=_IN_DOWNLOAD),
+    Refusal("HTTPError URLError RuntimeError", r"HTTP Error (?P<code>30[1278]|40[134]|410)\b",
             "the server of a torchvision data set refused the download",
             "download=True fetches the files from an address in torchvision's own code. That server has moved or "
             "closed, or refuses programs, so that a new try gives the same. The address of MNIST in releases up to "
@@ -26,7 +45,7 @@ _DOWNLOADS = (
                  ("torchvision.datasets.MNIST.resources = [(url.replace('http://yann.lecun.com/exdb/mnist', "
                   "'https://ossci-datasets.s3.amazonaws.com/mnist'), md5) for url, md5 in "
                   "torchvision.datasets.MNIST.resources]",))),
-            of_code=True, within=r"^torchvision/datasets/\S+ in (?:_?download\w*|_urlretrieve|__init__)$"),
+            of_code=True, within=_IN_DOWNLOAD),
 )
 _TO_RESUME = (
     Refusal("ValueError", r"^No runs present in the directory: '(?P<path>[^']+)' match: '(?P<run>[^']*)'",

@@ -113,6 +113,11 @@ _VALUES = (
     Refusal("TypeError", r"^'(?P<got>dict_keys|dict_values|dict_items|zip|map|generator|set|filter)' object is not "
             r"subscriptable", "a {got} has no item by number{at}", "It gives its items one after another.",
             (Fix("Make a list of it first.", ("list(items)[0]", "next(iter(items))")),), of_code=True),
+    Refusal("TypeError", r"^'NoneType' object is not subscriptable$",
+            "something is None where the line takes an item of it with [ ]{at}",
+            "A call on this line, or a value that it reads, gave nothing: a function without a return on that path, a "
+            "lookup that found nothing, a file that could not be read (cv2.imread).",
+            (Fix("Print each part of the line before a [.", ("print(repr(value))",)),), of_code=True),
     Refusal("TypeError", r"^'(?P<got>\w+)' object is not subscriptable$|^type '(?P<of>\w+)' is not subscriptable$",
             "the line takes an item with [ ] of a {got}{of}, which has no items by number or name{at}",
             "A function or a method is called with ( ); map, zip, generators, sets and views of a dict have to become "

@@ -215,6 +215,16 @@ _OF_PROCESSES = (
             "already waited for{at}",
             "A handler of SIGCHLD, or another part of the program, has taken its exit code.",
             (Fix("Wait in one place only.", ("process.wait()",)),), of_code=True),
+    Refusal("PermissionError", r"\[Errno 1\] Operation not permitted: b?['\"](?P<path>/(?:Users|Volumes)/[^'\"]+)['\"]",
+            "macOS probably does not let the program that runs Python read or write {path}{at}",
+            "Desktop, Documents, Downloads, iCloud, removable and network drives are protected: the terminal or the "
+            "editor in which Python runs needs a permission for them, also for your own files.",
+            (Fix("Allow it in System Settings > Privacy & Security > Files and Folders (or Full Disk Access), and "
+                 "start the terminal or the editor again."),
+             Fix("Or keep the data and the results in another folder of your home.")),
+            line=r"\b(?:open|listdir|scandir|iterdir|walk|i?glob|stat|copy\w*|move|load\w*|save\w*|read\w*|imread|"
+                 r"imwrite|mkdir|makedirs|to_csv|Dataset|ImageFolder)\b",
+            look=Look("See who owns it.", "ls -ldeO@ {path:path}; id")),
     Refusal("PermissionError", rf"\[Errno 1\] Operation not permitted{_PATH}",
             "this user may not change {path}{at}",
             "Its owner, its mode or its attributes (chmod, chown, utime, links) can be changed only by the owner or by "

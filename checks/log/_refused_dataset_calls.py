@@ -121,10 +121,12 @@ _OF_ROWS = (
     Refusal("AttributeError", r"'list' object has no attribute "
             r"'(?P<name>lower|upper|split|strip|replace|startswith|endswith|"
             r"encode|format|find|title|casefold)'",
-            "a list of texts is used as one text: with batched=True, map() gives lists{at}",
-            "Each column of the batch is a list with one entry per row (1000 by default).",
+            "a list is used as one text, in the function that map() calls{at}",
+            "With batched=True, each column of the batch is a list with one entry per row (1000 by default). Without "
+            "it, the rows of this column hold lists.",
             (Fix("Work on each entry.", ("return {'n': [text.lower() for text in batch['text']]}",)),
-             Fix("Or give the function one row at a time.", ("dataset.map(function, batched=False)",))), of_code=True,
+             Fix("If batched=True is set and not needed, give the function one row at a time.",
+                 ("dataset.map(function, batched=False)",))), of_code=True,
             within=r"^datasets/\w+\.py in (?:apply_function|iter_outputs|_map_single|map|process)"),
     Refusal("TypeError", r"^(?P<name>[\w<>.]+)\(\) missing 1 required positional argument: '(?P<what>\w+)'",
             "{name}() needs a second argument ({what}), and map() gives one{at}",
@@ -132,13 +134,13 @@ _OF_ROWS = (
             "rank if with_rank=True.",
             (Fix("Ask for it, or leave it out of the function.", ("dataset.map(function, with_indices=True)",
                                                                   "dataset.map(function, fn_kwargs={'limit': 10})")),),
-            of_code=True, within=r"^datasets/\w+\.py in (?:apply_function|iter_outputs|_map_single|map|process)"),
+            of_code=True, raised_in=r"^datasets/\w+\.py in (?:apply_function|iter_outputs|_map_single|map|process)"),
     Refusal("TypeError", r"^'bool' object is not iterable",
             "one yes or no is given where a list of them is expected{at}",
             "A function for filter() with batched=True returns one bool per row.",
             (Fix("Return a list, or leave out batched.",
                  ("dataset.filter(lambda batch: [len(t) > 0 for t in batch['text']], batched=True)",)),), of_code=True,
-            within=r"^datasets/"),
+            raised_in=r"^datasets/"),
 )
 _OF_TYPES = (
     Refusal("ArrowInvalid", r"Failed to parse string: '(?P<got>.{0,80}?)' as a scalar of type (?P<kind>\w+)",
@@ -167,13 +169,23 @@ _OF_TYPES = (
             "A field is a dictionary in some rows and a single value in others.",
             (Fix("Give every row a dictionary with the same keys.",
                  ("value if isinstance(value, dict) else {'text': value}",)),)),
-    Refusal("RuntimeError", r"^[Cc]ould not infer dtype of (?P<kind>NoneType|\w+)",
-            "a tensor is made of a {kind}{at}",
-            "NoneType: a row has no value in that column (null). Otherwise, an object is no number: a picture, a "
-            "dictionary, a text.",
+    Refusal("RuntimeError", r"^[Cc]ould not infer dtype of NoneType",
+            "a tensor is made of None, or of a list with None in it: a sample of the data has no value there{at}",
+            "A row has nothing in that column (null, an empty cell), or the code that reads it returned nothing.",
             (Fix("Find the rows, and fill them, or drop them if they are not needed.",
-                 ("dataset = dataset.filter(lambda x: x['label'] is not None)",)),
-             Fix("Convert objects in the dataset.", ("transforms.ToTensor()(image)",)))),
+                 ("dataset = dataset.filter(lambda x: x['label'] is not None)",)),),
+            within=r"^datasets/|collat|^torch/utils/data/| in __getitem__$|^transformers/(?:tokenization|data/)"),
+    Refusal("RuntimeError", r"^[Cc]ould not infer dtype of NoneType",
+            "a tensor is made of None, or of a list with None in it{at}",
+            "A value that should be a number is missing: a function that returned nothing, an entry that get() did not "
+            "find, an option that is not set, an empty cell of a table.",
+            (Fix("Print what the tensor is made of, before that line.", ("print(repr(values))",)),), of_code=True),
+    Refusal("RuntimeError", r"^[Cc]ould not infer dtype of (?P<kind>[\w.]+)",
+            "a tensor is made of a {kind}, or of a list that contains one, and not of numbers{at}",
+            "torch.tensor() and as_tensor() take numbers, booleans, arrays, and lists of these.",
+            (Fix("Print what it is, and take or compute the numbers first.",
+                 ("print(type(value), value)", "torch.tensor(list(values.values()))  # of a dictionary",
+                  "transforms.ToTensor()(image)  # of a picture")),), of_code=True),
 )
 _OF_SAFETENSORS = (
     Refusal("ValueError TypeError", r"^Key `(?P<name>[^`]{1,80})` is invalid, expected torch\.Tensor but received "

@@ -103,6 +103,14 @@ _OF_TRAINER = (
             "It is a tuple of three: global_step, training_loss and metrics.",
             (Fix("Take its metrics.", ("trainer.log_metrics('train', result.metrics)",
                                        "trainer.save_metrics('train', result.metrics)")),), of_code=True),
+    Refusal("AttributeError", rf"'{_OWNER}' object has no attribute '(?P<name>save_pretrained)'",
+            "{owner} has no {name}(), which the script calls{at}",
+            "Models, tokenizers and processors of transformers, diffusers and PEFT have it. {owner} is another class: "
+            "a module or wrapper of its own, with such a model in an attribute, or a plain nn.Module.",
+            (Fix("Call it on the model of these libraries inside, if there is one.",
+                 ("print([name for name, _ in model.named_children()])",)),
+             Fix("Save the weights of any other module with torch.", ("torch.save(model.state_dict(), path)",))),
+            of_code=True, line=r"\.save_pretrained\("),
     Refusal("AttributeError", r"'"
             rf"{_OWNER}' object has no attribute '(?P<name>get_input_embeddings|"
             r"gradient_checkpointing_enable|gradient_checkpointing_disable|enable_input_require_grads|"

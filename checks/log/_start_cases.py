@@ -11,6 +11,7 @@ from mgpu.signature import Case, Meaning
 from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import counts, either, line_of, passed, reported, shown, within
+from ._own_sockets import OWN_PORT
 
 _SERVERS = (
     r"\b(?:uvicorn|aiohttp|fastapi|flask|gradio|prometheus_client|socketserver|http/server|hypercorn|werkzeug|zmq)\b|"
@@ -57,9 +58,26 @@ def at_loopback(groups: Mapping[str, str], raised: UncaughtException | None) -> 
     )
 
 
+_KERNEL = re.compile(r"(?:ipykernel|colab_kernel)_launcher\.py")
+_OF_KERNEL = "parse_args() was called in a notebook, where the command line is that of the notebook's kernel"
+_WHY_KERNEL = (
+    "sys.argv of a notebook has the kernel's own options (-f and the path of its connection file) and none of the "
+    "script's, so argparse refuses what is there, and does not find what it requires."
+)
+_FOR_KERNEL = (
+    Fix(
+        "Pass the options as a list.",
+        ("args = parser.parse_args(['--lr', '1e-4'])", "args = parser.parse_args([])  # the defaults"),
+    ),
+    Fix("Or run the script as a program, in a cell of its own.", ("!python train.py --lr 1e-4",)),
+)
+
+
 def argument_missing(groups: Mapping[str, str], _: UncaughtException | None) -> Meaning | None:
     """Return the meaning with the program's own name in the commands, and where such programs read their options."""
     program = groups.get("program", "")
+    if _KERNEL.fullmatch(program):
+        return Meaning(f"{_OF_KERNEL}: {groups['argument']} is required", _WHY_KERNEL, _FOR_KERNEL)
     if program == "llamafactory-cli":
         commands = "llamafactory-cli train CONFIG.yaml", "llamafactory-cli train --help"
     elif program.endswith(".py"):
@@ -263,6 +281,16 @@ NO_ANSWER = Case(
     "[W socket.cpp:601] [c10d] The client socket has failed to connect to [node1]:29500 (errno: 110 - Connection timed "
     "out).\n",
     "https://man7.org/linux/man-pages/man2/connect.2.html")
+NO_PYTHON = Case(
+    line_of("log_launcher_not_found", r"(?:^|[^\w/-])python3?: (?:command )?not found"),
+    "this shell finds no command of the name python or python3 (the line says which)",
+    "The environment is not active in this shell (sudo, sbatch, a container), or the system has Python under the other "
+    "name: many have python3 and no python.",
+    (Fix("See what there is, and activate the environment in the script itself.",
+         ("command -v python python3", "source /path/to/env/bin/activate  # or: conda activate ENV")),
+     Fix("Use the name that exists, or install the other one.",
+         ("python3 train.py", "sudo apt-get install -y python-is-python3"))),
+    "train.sh: line 4: python: command not found\n", "https://docs.python.org/3/using/unix.html")
 NO_SUCH_COMMAND = Case(
     line_of("log_argument_unknown", r"argument (?:\w*command\w*|action|cmd|\{[^}]*\}): invalid choice"),
     "the installed release of this program does not have this command: {argument}",
@@ -291,6 +319,12 @@ PASTED_TWICE = Case(
     "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: python -m torch.distributed.launch "
     "--nproc_per_node=3 train.py\n",
     "https://docs.python.org/3/library/argparse.html#exit-methods")
+IN_NOTEBOOK = Case(
+    line_of("log_argument_unknown", rf"{_KERNEL.pattern}: error: "), f"{_OF_KERNEL}: {{argument}}", _WHY_KERNEL,
+    _FOR_KERNEL,
+    "usage: ipykernel_launcher.py [-h] [--lr LR]\nipykernel_launcher.py: error: unrecognized arguments: -f "
+    "/root/.local/share/jupyter/runtime/kernel-1.json\n",
+    "https://docs.python.org/3/library/argparse.html#the-parse-args-method")
 NO_SUCH_OPTION = Case(  # torch's launchers are run.py and launch.py
     line_of("log_argument_unknown", r"(?<![\w.-])(?!(?:run|launch|runner)\.py)[\w.-]+\.py: error: "
                                     r"unrecognized arguments"),
@@ -322,6 +356,7 @@ SEVERAL_LAUNCHERS = Case(
      Fix("If they are separate runs, give each its own port and its own GPUs.",
          ("CUDA_VISIBLE_DEVICES=0,1 torchrun --standalone --nproc-per-node=2 train.py",))),
     _BANNER * 3 + _NO_PORT * 2, "https://docs.pytorch.org/docs/stable/elastic/run.html")
-TAKEN = (SEVERAL_LAUNCHERS, SERVER_PORT, SYSTEM_PORT)
+UNKNOWN = (IN_NOTEBOOK, NO_SUCH_COMMAND, OTHER_CHOICE, PASTED_TWICE, NO_SUCH_OPTION)
+TAKEN = (SEVERAL_LAUNCHERS, SERVER_PORT, SYSTEM_PORT, OWN_PORT)
 UNREACHABLE = (OWN_STORE, CONTAINER_NAME)
 # fmt: on

@@ -14,6 +14,11 @@ _LISTS = re.compile(r"(Missing|Unexpected) key\(s\) in state_dict:")
 _NAME = re.compile(r"['\"](?P<name>[\w.-]+)['\"]")
 # Usual names of the weights in a checkpoint with other entries.
 _ENTRIES = ("model", "state_dict", "model_state_dict", "model_state", "net", "weights", "params", "ema")
+# What a checkpoint has beside the weights.
+_BESIDE = re.compile(
+    r"epochs?|(?:global_?)?steps?|iter(?:ation)?s?|n_?iter|args?|opts?|cfg|config|history|scaler|amp|hyper_?parameters|"
+    r"\w*optim\w*|\w*sched\w*|(?:best|loss|rng|random|seed|val|train|metric)(?:_\w+)?|\w*version"
+)
 _ALSO_PARAMETERS = ("net", "weights", "params", "ema")  # one of these alone can be a renamed parameter
 _NUMBERS = re.compile(r"\.\d+(?=\.|$)")
 # What wrappers, adapters, quantized layers and other releases add: cases of the row explain these.
@@ -70,7 +75,11 @@ def names_of_both(groups: Mapping[str, str], raised: UncaughtException | None) -
 def _whole_checkpoint(left: list[str], model: str) -> Meaning | None:
     """Explain a checkpoint whose own keys are taken for those of weights: the weights are under one of them."""
     keys = [name for name in _ENTRIES if name in left]
-    if not keys or any("." in name for name in left) or (len(left) == 1 and keys[0] in _ALSO_PARAMETERS):
+    if any("." in name for name in left):
+        return None
+    if not keys:
+        return _of_unknown_entries(left, model) if any(map(_BESIDE.fullmatch, left)) else None
+    if len(left) == 1 and keys[0] in _ALSO_PARAMETERS:
         return None
     return Meaning(
         f"the whole checkpoint is given to {model}, and its weights are probably under the key '{keys[0]}'",
@@ -80,6 +89,21 @@ def _whole_checkpoint(left: list[str], model: str) -> Meaning | None:
             Fix("Load that entry.", (python("model.load_state_dict(checkpoint['{:name}'])", keys[0]),)),
             Fix("Print the keys if there are several candidates.", ("print(checkpoint.keys())",)),
         ),
+    )
+
+
+def _of_unknown_entries(left: list[str], model: str) -> Meaning | None:
+    """Explain a checkpoint with an entry such as epoch or optimizer, whose weights have a name of their own."""
+    others = [name for name in left if not _BESIDE.fullmatch(name)]
+    if not others and len(left) == 1:
+        return None  # a parameter can have such a name
+    known = f"probably '{others[0]}'" if len(others) == 1 else "which is one of them" if others else "if it has weights"
+    load = python("model.load_state_dict(checkpoint['{:name}'])", others[0] if len(others) == 1 else "KEY")
+    return Meaning(
+        f"the whole checkpoint is given to {model}: the weights are under a key of their own, {known}",
+        f"A checkpoint is a dict with several entries, here {', '.join(left[:6])}. load_state_dict() takes the weights "
+        "alone.",
+        (Fix("Print the keys, and load the entry with the weights.", ("print(checkpoint.keys())", load)),),
     )
 
 

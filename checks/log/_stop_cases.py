@@ -86,7 +86,7 @@ STOPPED_WHILE_SAVING = Case(
     f"{_SAVING}{_TERM}", "https://pytorch.org/docs/stable/elastic/errors.html")
 _INTERRUPT = "https://docs.python.org/3/library/exceptions.html#KeyboardInterrupt"
 _STOPPED_BY_USER = (
-    "A user, or a program that sends SIGINT, stopped it: it had not failed. What the ranks print afterwards is a "
+    "A user, or a program that sends SIGINT, stopped it: it had not failed. What is printed afterwards is a "
     "consequence. The script was at {the_place}: {the_line}")
 _RESUME = Fix("Start it again, or resume from the last checkpoint.", ("mgpu launch train.py",))
 _IN_FETCH = (

@@ -42,6 +42,7 @@ _OF_SAMPLE = re.compile(
 _READS_DATA = re.compile(
     r"dataset|data_?loader|collat|token|preprocess|template|data/| in (?:__getitem__|_worker_loop|map)", re.IGNORECASE
 )
+_OF_IMAGE = re.compile(r"(?i)(?:^|_|\b)(?:img|image|im|frame|mask|picture|bgr|rgb|gray)\d?(?:_\w+)?$")
 _MOST = 6  # arguments that an answer lists
 
 
@@ -66,6 +67,8 @@ def value_is_none(one: UncaughtException) -> Meaning | None:
             "What made it returned nothing: a function without a return on that path, a lookup that found nothing, "
             "or an object that is created only in some modes or only on rank 0."
         )
+        if _OF_IMAGE.search(name):
+            where += " cv2.imread() returns None for a file that does not exist or that it cannot read as an image."
     made = f"{name}(" in code and "not callable" not in one.message
     returned = "() returned None" if made else " returned None" if name.endswith(")") else " is None"
     return Meaning(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from ._own_sockets import OWN_ADDRESS
+
 _ENV = "https://docs.pytorch.org/docs/stable/distributed.html#environment-variable-initialization"
 _AGENT = "https://github.com/pytorch/pytorch/issues/150532"
 # fmt: off
@@ -85,7 +87,8 @@ ROWS = (
         "this node cannot listen at the configured address, because it does not have it",
         "MASTER_ADDR belongs to another node or to the host outside the container, or IPv6 is turned off.",
         Fix("Use an address of the node with rank 0.",
-            ("ip -br addr", "getent hosts $MASTER_ADDR", "mgpu doctor --only hostname_is_elsewhere")), _ENV),
+            ("ip -br addr", "getent hosts $MASTER_ADDR", "mgpu doctor --only hostname_is_elsewhere")), _ENV,
+        cases=(OWN_ADDRESS,)),
     Row("log_port_not_allowed", "root", "launcher",
         r"server socket has failed to .*(?:code: -13\b|errno: 13\b|EACCES)",
         ("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "

@@ -119,6 +119,17 @@ _IN_TRITON = Case(
     "Assertion `0 && \"sizeOf not implemented\"' failed.\nAborted (core dumped)\n",
     "https://github.com/state-spaces/mamba/issues/373")
 
+_FATAL_LATER = Case(
+    line_of("log_python_fatal", r"^Fatal Python error: (?!(?:\w*init|Py_Initialize|pre_?config|config))"),
+    "the Python interpreter stopped: {what}",
+    "A check of the interpreter itself failed while the program ran. Compiled code of a package (an extension) misused "
+    "it: it counted references wrongly, used Python without its lock (the GIL), or was built for another Python. A "
+    "recursion that is caught again and again ends so, too (stack overflow).",
+    (Fix("See which Python line was running: the lines below the message, or this.",
+         ("python -X faulthandler train.py",)),
+     Fix("Update the packages with compiled code in that line, or install them again for this Python.",
+         ("python --version; pip check",))),
+    "Fatal Python error: none_dealloc: deallocating None\n", "https://docs.python.org/3/c-api/sys.html")
 ROWS = (
     Row("log_command_not_found", "secondary", "launcher",
         rf"(?:{_SHELL}{_LINE}(?=\S+: (?:command )?not found$)|"
@@ -237,9 +248,9 @@ ROWS = (
          "thread '<unnamed>' panicked at src/lib.rs:123:45:", "thread 'main' (4711) panicked at src/main.rs:7:9:",
          "fatal error: all goroutines are asleep - deadlock!"),
         "a program or library written in Go or Rust stopped at an internal error",
-        "tokenizers, safetensors and xet are written in Rust; Kubernetes tools, Docker and wandb-core in Go. The line, "
-        "or the next one, has the message. In Python it also appears as a PanicException.",
-        Fix("Update the library, and check the file it read: a damaged or wrong file is the usual reason.",
+        "tokenizers, safetensors, polars and xet are written in Rust; Kubernetes tools, Docker and wandb-core in Go. "
+        "The line, or the next one, has the message. In Python it also appears as a PanicException.",
+        Fix("Find out which library it is. Update it, and check the file or the values that it was given.",
             ("RUST_BACKTRACE=1 mgpu launch train.py", "pip install --upgrade tokenizers safetensors")), _RUST),
     Row("log_c_assertion", "root", "kernel",
         r"^(?:\S+: )?(?P<file>\S+\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp)(?::\d+)?): .*Assertion [`']"
@@ -265,7 +276,7 @@ ROWS = (
         "environment was moved or is damaged. Later, compiled code misused the interpreter.",
         Fix("Check which Python runs, and without these variables.",
             ("env | grep PYTHON", "env -u PYTHONHOME -u PYTHONPATH python -c 'import sys; print(sys.prefix)'")),
-        _INIT, summary="The Python interpreter stopped at a fatal error."),
+        _INIT, summary="The Python interpreter stopped at a fatal error.", cases=(_FATAL_LATER,)),
     Row("log_shell_reports_kill", "secondary", "kernel", r"^Killed$",
         ("Killed",), "the shell reports that its program was killed (SIGKILL), usually because host memory ran out",
         "A program cannot catch SIGKILL, so there is no traceback. It comes from the kernel's or the container's "

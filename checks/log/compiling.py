@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, signatures
-from mgpu.snapshot import UncaughtException
+from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import shown
+from ._circumstances import either, line_of, shown
 
 _DYNAMO = "https://pytorch.org/docs/stable/torch.compiler_troubleshooting.html"
 _EXTENSIONS = "https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py"
@@ -55,16 +56,96 @@ def _shared_memory(groups: Mapping[str, str], raised: UncaughtException | None) 
     )
 
 
+_REFUSED_ARCHITECTURE = re.compile(r"nvcc fatal\s+: Unsupported gpu architecture '(?P<code>\w*?(?P<digits>\d+)\w*)'")
+_DROPPED, _OLDEST_NEW = 50, 75  # compute capability x 10: CUDA 12 has none below 5.0, CUDA 13 none below 7.5
+
+
+def _architecture(log: Log, groups: Mapping[str, str], _: UncaughtException | None) -> Meaning | None:
+    """Explain an architecture that nvcc does not have: an old one was dropped, a new one is not there yet."""
+    texts = [one.text for one in log.seen if one.signature == "log_ptxas_failed"]
+    found = next((found for found in map(_REFUSED_ARCHITECTURE.search, texts) if found), None)
+    if found is None or int(found["digits"]) >= _OLDEST_NEW:
+        return None
+    code, digits = found["code"], found["digits"]
+    chosen = Fix("Build for the GPUs that you have: in an environment variable, or where setup.py or CMake lists them.",
+                 ("nvidia-smi --query-gpu=name,compute_cap --format=csv",
+                  "export TORCH_CUDA_ARCH_LIST=8.6  # the compute_cap of your GPU",
+                  "grep -rnE 'arch=|gencode|CUDA_ARCH' setup.py CMakeLists.txt"))
+    if int(digits) < _DROPPED:
+        return Meaning(
+            f"the build asks nvcc for an old architecture, {code}, which this CUDA no longer supports",
+            "Newer releases of CUDA drop old GPUs: 8.0 is the last with 2.x, 10.2 with 3.0, and 11.8 with 3.5 and 3.7. "
+            "A list in the code that is built still names it. The GPU of this machine can be another one.",
+            (chosen, Fix("If the GPU is that old, use a CUDA and a torch that still support it.")))
+    return Meaning(
+        f"the build asks nvcc for {code}, which this CUDA does not support",
+        "CUDA 13 drops the GPUs before 7.5 (Maxwell, Pascal, Volta), and a CUDA that is older than an architecture "
+        "does not have it yet: 6.x needs CUDA 8, 7.0 needs 9. A list in the code that is built names it.",
+        (chosen, Fix("If it is the architecture of your GPU, use a CUDA that supports it.", ("nvcc --version",))))
+
+
+_OLD_COMPILER = Case(
+    line_of("log_host_compiler_refused", r"ABI of your compiler|ABI-incompatible"),
+    "torch warns that the C++ compiler may be too old to build extensions for it",
+    "The warning does not stop the build by itself: if the build failed, the compiler's first error is in another "
+    "line. torch 2 needs C++17, so GCC 9 or newer is safe.",
+    (Fix("Use a newer compiler, if the build failed.",
+         ("c++ --version", "conda install -c conda-forge gxx=11", "export CC=gcc-11 CXX=g++-11")),),
+    "Your compiler (c++ 4.8.5) may be ABI-incompatible with PyTorch!\n", _EXTENSIONS)
+_RUNTIME_NOT_LINKED = Case(
+    line_of("log_cannot_link_cuda", r"-lcudart"),
+    "the linker cannot find the CUDA runtime (libcudart.so), which the CUDA toolkit brings",
+    "The toolkit is not installed, or its folder is not on the linker's path. The driver and the wheels of torch do "
+    "not bring a libcudart.so to link with.",
+    (Fix("Find it, and add its folder to the path.",
+         ("ls /usr/local/cuda*/lib64/libcudart.so* $CONDA_PREFIX/lib/libcudart.so*",
+          "export CUDA_HOME=/usr/local/cuda LIBRARY_PATH=/usr/local/cuda/lib64:$LIBRARY_PATH")),
+     Fix("If there is none, install the toolkit, in the release of torch.cuda.",
+         ("python -c 'import torch; print(torch.version.cuda)'", "mgpu doctor --only libraries"))),
+    "/usr/bin/ld: cannot find -lcudart: No such file or directory\n", _EXTENSIONS)
+_NO_CL = Case(
+    either(shown("on_windows"), line_of("log_no_c_compiler", r"cl is not found")),
+    "torch.compile or Triton needs a C++ compiler, on Windows Microsoft's cl, and finds none",
+    "cl.exe comes with Visual Studio or its Build Tools, and is on the PATH only in their own command prompt.",
+    (Fix("Install the Build Tools for Visual Studio with \"Desktop development with C++\", and start the run in its "
+         "\"x64 Native Tools Command Prompt\".", ("where cl",)), _WITHOUT),
+    "RuntimeError: Compiler: cl is not found.\n",
+    "https://docs.pytorch.org/tutorials/unstable/inductor_windows.html")
+_OF_LLVM = (
+    Case(line_of("log_llvm_error", r"Failed to infer result type"),
+         "an operation on Apple's GPU (MPS) was given types or shapes that do not fit each other",
+         "Apple's compiler prints this, and ends the process. The line before it usually names the operation (mps_add, "
+         "mps_matmul) and the types: often one input is float16 and the other float32, or the shapes do not broadcast.",
+         (Fix("Give all inputs one type, and run in fp32 to compare.",
+              ("model = model.float()", "x = x.to(model.dtype)")),
+          Fix("Run the same step on the CPU: torch then raises an exception that shows the line.",
+              ("model.to('cpu')",)),
+          Fix("Newer releases of torch check more of this themselves.", ("pip install --upgrade torch",))),
+         "LLVM ERROR: Failed to infer result type(s).\n", "https://docs.pytorch.org/docs/stable/notes/mps.html"),
+    Case(line_of("log_llvm_error", r"__svml_"),
+         "numba cannot load Intel's vector math library (SVML)",
+         "numba compiles functions of librosa, umap, pynndescent and other packages. It found SVML when it started, "
+         "but not the function that it needs: the library is of another release, or its folder is not on the path.",
+         (Fix("Let numba do without it.", ("export NUMBA_DISABLE_INTEL_SVML=1",)),
+          Fix("Or install numba and its library from one source.",
+              ("pip install --upgrade numba llvmlite", "conda install -c numba icc_rt"))),
+         "LLVM ERROR: Symbol not found: __svml_cosf8_ha\n",
+         "https://numba.readthedocs.io/en/stable/user/performance-tips.html#intel-svml"),
+)
+
+
 ROWS = (
     Row("log_no_c_compiler", "root", "library",
-        r"Failed to find C compiler|C compiler not found|InvalidCxxCompiler|No working C\+\+ compiler found",
+        r"Failed to find C compiler|C compiler not found|InvalidCxxCompiler|No working C\+\+ compiler found|"
+        r"Compiler: cl is not found",
         ("RuntimeError: Failed to find C compiler. Please specify via CC environment variable or set "
          "triton.knobs.build.impl.", "torch._inductor.exc.InvalidCxxCompiler: No working C++ compiler found in "
                                      "('g++',)"),
         "Triton or torch.compile needs a C compiler, but none is installed",
         "gcc links each kernel at run time. Slim images do not include it.",
         (Fix("Install a compiler.", ("sudo apt-get install -y gcc g++", "conda install -c conda-forge gxx",
-                                     "mgpu doctor --only compiler_missing_for_dynamo")), _WITHOUT), _TRITON),
+                                     "mgpu doctor --only compiler_missing_for_dynamo")), _WITHOUT), _TRITON,
+        cases=(_NO_CL,)),
     Row("log_triton_build_failed", "root", "library",
         r"CalledProcessError: Command '\[?'?\S*(?:gcc|clang|cc|icx)\S*', '\S+/main\.c'(?!.*(?:torchrun|accelerate))",
         ("subprocess.CalledProcessError: Command '['/usr/bin/gcc', '/tmp/tmpb/main.c', '-O3', '-shared', '-fPIC', "
@@ -79,9 +160,13 @@ ROWS = (
         _TRITON, because_of=("log_python_headers_missing", "log_cannot_link_cuda")),
     Row("log_python_headers_missing", "root", "library", r"Python\.h: No such file or directory",
         ("fatal error: Python.h: No such file or directory",),
-        "Python's headers are missing, so Triton cannot build",
-        "The system's Python was installed without python3-dev.",
-        Fix("Install them.", ("sudo apt-get install -y python3-dev",), who="admin"), _TRITON),
+        "Python's headers (Python.h) are missing, so C code for Python cannot be compiled",
+        "Triton (torch.compile) compiles a file when it starts, and pip compiles packages that have no wheel for this "
+        "Python. The system's Python was installed without python3-dev, or only with that of another version.",
+        (Fix("Install them, for the version of Python that runs.",
+             ("python --version", "sudo apt-get install -y python3-dev  # python3.12-dev for 3.12"), who="admin"),
+         Fix("Or use a Python that brings them: conda's, or one that uv installs.",
+             ("conda create -n train python=3.11",))), _TRITON),
     Row("log_cannot_link_cuda", "root", "library", r"cannot find -lcuda\b|cannot find -lcudart|"
         r"libcuda\.so cannot found|libcuda\.so\S* (?:not found|cannot be found)",
         ("/usr/bin/ld: cannot find -lcuda: No such file or directory", "AssertionError: libcuda.so cannot found!"),
@@ -89,7 +174,7 @@ ROWS = (
         "Only libcuda.so.1 exists (a container, WSL), or its folder is not on the path.",
         Fix("Add its folder to the path.",
             ("ldconfig -p | grep libcuda", "export LIBRARY_PATH=/usr/local/cuda/lib64/stubs",
-             "mgpu doctor --only libcuda_missing")), _TRITON),
+             "mgpu doctor --only libcuda_missing")), _TRITON, cases=(_RUNTIME_NOT_LINKED,)),
     Row("log_gpu_too_old_for_triton", "root", "library",
         r"too old to be supported by the triton GPU compiler",
         ("RuntimeError: Found NVIDIA Tesla P100 which is too old to be supported by the triton GPU compiler, which is "
@@ -144,14 +229,15 @@ ROWS = (
     Row("log_llvm_error", "root", "library",
         r"^LLVM ERROR: (?!Cannot select: intrinsic %llvm\.nvvm)(?P<what>.+)",
         ("LLVM ERROR: Failed to compute parent layout for slice layout.", "LLVM ERROR: out of memory"),
-        "the compiler below Triton (LLVM) aborted the process: {what}",
+        "a compiler that is built on LLVM, usually Triton, aborted the process: {what}",
         "A kernel uses something that this Triton cannot compile for this GPU, or the package with the kernel was "
-        "written for another Triton.",
+        "written for another Triton. numba, TensorFlow, JAX and Apple's MPS are built on LLVM, too: if the program "
+        "uses one of them, it can be that one.",
         (Fix("Compare the versions: each torch release requires one Triton release.",
              ("pip show torch triton", "python -c 'import torch; print(torch.cuda.get_device_capability())'")),
          Fix("Or use another implementation of the layer (sdpa, eager).")),
         "https://llvm.org/docs/ProgrammersManual.html#fatal-errors",
-        summary="LLVM, below Triton, aborted the process."),
+        summary="LLVM, below Triton or another compiler, aborted the process.", cases=_OF_LLVM),
     Row("log_triton_out_of_shared", "root", "library",
         r"out of resource: (?P<what>shared memory|tensor memory|threads)"
         r"(?:, Required: (?P<needed>\d+), Hardware limit: (?P<limit>\d+))?",
@@ -170,18 +256,19 @@ ROWS = (
         ("triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codegen error",
          "ptxas fatal   : Value 'sm_120' is not defined for option 'gpu-name'",
          "nvcc fatal   : Unsupported gpu architecture 'compute_90a'"),
-        "the installed CUDA compiler does not support this GPU",
-        "Triton's ptxas, or nvcc, is older than the GPU.",
+        "the installed CUDA compiler does not support the GPU that it is to compile for",
+        "Triton's ptxas, or nvcc, is older than that GPU: this one, or one that a list in the build names.",
         Fix("Upgrade, or set the path of a newer one.", ("pip install --upgrade torch triton",
                                                          "export TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas",
-                                                         "mgpu doctor --only libraries")), _TRITON),
+                                                         "mgpu doctor --only libraries")), _TRITON,
+        explain_in=_architecture),
     Row("log_host_compiler_refused", "root", "library", r"unsupported GNU version! gcc versions later than|"
         r"ABI of your compiler|compiler \(c\+\+ [\d.]+\) may be ABI-incompatible",
         ("error: -- unsupported GNU version! gcc versions later than 12 are not supported!",),
         "nvcc rejects the C++ compiler: it is too new",
         "Each CUDA release supports compilers up to a certain version.",
         Fix("Use an older one.", ("conda install -c conda-forge gxx=12", "export CC=gcc-12 CXX=g++-12")),
-        "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/"),
+        "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/", cases=(_OLD_COMPILER,)),
     Row("log_extension_not_built", "secondary", "library",
         r"Error building extension '\w+'|ninja: build stopped: subcommand failed|"
         r"Command '\['ninja', '-v'\]' returned non-zero exit status",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from mgpu.check import Fix
 from mgpu.command_line import python, shell
 from mgpu.signature import Case, Meaning, Row, signatures
-from mgpu.snapshot import UncaughtException
+from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import called, every, line_of, within
 
@@ -24,6 +24,8 @@ _PYDANTIC = "https://docs.pydantic.dev/latest/errors/validation_errors/"
 _FIELD = re.compile(
     r"\d+ validation errors? for (?P<config>\w+) (?P<field>[\w.\[\]-]+) (?P<what>[A-Z].*?)(?: \[type=|$)"
 )
+_OF_CONFIG = re.compile(r"(?i)config|conf$|cfg|args|settings|options|params")
+_HYDRAS = ("log_target_not_created", "log_override_not_parsed", "log_config_key_missing", "log_override_unknown")
 _WRONG_TYPE = re.compile(
     r"Input should be a valid (?P<wanted>string|integer|number|boolean|list|dictionary|tuple|set)\b[^\[]*"
     r"\[type=\w+, input_value=(?P<value>[^\s,]{1,80}), input_type=(?P<got>\w+)"
@@ -68,11 +70,37 @@ def _field(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
         return None
     if typed := _of_type(found, raised):
         return typed
+    if raised and "albumentations" in raised.packages:
+        return _of_transform(found, raised)
+    of = "config's field" if _OF_CONFIG.search(found["config"]) else "field"
     return Meaning(
-        f"{found['config']} rejects the config's field {found['field']}: {found['what']}",
+        f"{found['config']} rejects the {of} {found['field']}: {found['what']}",
         "The field is misspelled, belongs to another version of the program, or has the wrong type.",
-        (Fix("Correct the field, or compare with the config of the installed version.", ()),),
+        (Fix("Correct the field, or compare with those that the installed version has.", ()),),
     )
+
+
+def _of_transform(found: re.Match[str], raised: UncaughtException) -> Meaning:
+    at = f" ({raised.place})" if raised.place else ""
+    return Meaning(
+        f"albumentations refuses the argument {found['field']} of a transform: {found['what']}{at}",
+        "Arguments of transforms change between its releases: RandomResizedCrop, for example, takes "
+        "size=(height, width) since 1.4.4 or 2.0, and took height and width before.",
+        (
+            Fix(
+                "Look up the arguments of the installed release, and change the line.",
+                ("pip show albumentations", "A.RandomResizedCrop(size=(224, 224))  # for example"),
+            ),
+            Fix("Or install the release that the code was written for."),
+        ),
+    )
+
+
+def _by_hydra(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the log shows Hydra: any other program can print a caught exception in the same form."""
+    frames = [frame for one in log.raised for frame in one.frames]
+    shown = any(one.name == "hydra" for one in log.shows) or any("hydra/" in frame for frame in frames)
+    return shown or any(one.signature in _HYDRAS for one in log.seen)
 
 
 # fmt: off
@@ -123,6 +151,14 @@ _OF_CHECKPOINT = Case(
     "omegaconf.errors.ConfigKeyError: Key 'several_files' not in 'SpeechConfig'\n",
     "https://github.com/facebookresearch/fairseq/blob/main/fairseq/checkpoint_utils.py")
 
+_OF_HYDRA = Case(
+    _by_hydra,
+    "an object of the config could not be created: {what}",
+    "Hydra prints the exception of the class that _target_ names, without its traceback. full_key in the next line "
+    "names the object.",
+    (Fix("Correct its arguments in the config, or install the version that it was written for.",
+         ("HYDRA_FULL_ERROR=1 python train.py", _SHOW)),),
+    "ModuleNotFoundError(\"No module named 'my_models'\")\nfull_key: model.net\n", _INSTANTIATE)
 ROWS = (
     Row("log_yaml_damaged", "root", "script",
         r"yaml\.(?:scanner|parser|composer|constructor|reader)\.(?:\w+Error): (?P<what>.+)",
@@ -239,19 +275,20 @@ ROWS = (
         r"^(?:[A-Za-z_]\w*(?:Error|Exception))\([\"'](?P<what>.{8,}?)[\"'],?\)$",
         ("TypeError(\"AdamW.__init__() got an unexpected keyword argument 'foo'\")",
          "ModuleNotFoundError(\"No module named 'my_models'\")"),
-        "an object of the config could not be created: {what}",
-        "Hydra prints the exception of the class that _target_ names, without its traceback. full_key in the next "
-        "line names the object.",
-        Fix("Correct its arguments in the config, or install the version that it was written for.",
-            ("HYDRA_FULL_ERROR=1 python train.py", _SHOW)), _INSTANTIATE,
-        summary="An object of the config could not be created.", cases=(WITHOUT_PARAMETERS,)),
+        "the program printed an exception without its traceback: {what}",
+        "It caught the exception, or got it from another process, and printed only this line. If the run went on after "
+        "it, it may not be the reason why it ended.",
+        Fix("Let the code that catches the exception print all of it, to see the line that raised it.",
+            ("traceback.print_exc()  # in the except block",)), _INSTANTIATE,
+        summary="The program, or Hydra, printed an exception without its traceback.",
+        cases=(WITHOUT_PARAMETERS, _OF_HYDRA)),
     Row("log_config_rejected", "root", "script",
         r"^\s*(?:Value|Assertion) error, (?!Total number of attention heads|bf16 requested)(?P<what>.+?)(?: \[type=|$)",
         ("  Value error, deepspeed and fsdp cannot be used together [type=value_error, input_value={'a': 1}, "
          "input_type=dict]",
          "  Assertion error, lora_r must be set [type=assertion_error, input_value={}, input_type=dict]"),
-        "the program rejects its config: {what}",
-        "It checks the values together before it starts (pydantic). The message is the program's own.",
+        "the program rejects its config, or the arguments of a call: {what}",
+        "It checks the values together before it uses them (pydantic). The message is the program's own.",
         Fix("Change what the message names.", ()), _PYDANTIC, because_of=_VLLMS_OWN, summary="A program rejects "
                                                                                              "its config."),
     Row("log_config_field_rejected", "secondary", "script",
@@ -261,10 +298,10 @@ ROWS = (
          "  Field required [type=missing, input_value={'a': 1}, input_type=dict]",
          "  Input should be a valid integer, unable to parse string as an integer [type=int_parsing, "
          "input_value='auto', input_type=str]"),
-        "a field of the config is rejected: {what} (value: {value})",
-        "The line before names the field. It is misspelled, belongs to another version of the program, or has the "
-        "wrong type.",
-        Fix("Correct the field that the line before names, or compare with the config of the installed version.", ()),
+        "a field of a config, or an argument of a call, is rejected: {what} (value: {value})",
+        "The line before names the field, and the one above them its class (pydantic). It is misspelled, belongs to "
+        "another version of the program, or has the wrong type.",
+        Fix("Correct the field that the line before names, or compare with those of the installed version.", ()),
         _PYDANTIC, summary="A field of a config is rejected.", explain=_field),
 )
 # fmt: on

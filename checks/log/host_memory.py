@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 from mgpu.check import Fix
-from mgpu.signature import Case, Meaning, Row, signatures
-from mgpu.snapshot import UncaughtException
+from mgpu.signature import Case, Row, signatures
 
 from .._kernel_line import KERNEL_LINE
 from ._circumstances import counts, either, every, last_did, line_of, never, said, several_ranks, shown, within
 from ._file_call_cases import COMMAND_KILLED, NO_MEMORY_TO_MAP, NO_MEMORY_TO_START
-from ._large_arrays import LARGE_ARRAY
+from ._large_arrays import LARGE_ARRAY, size_of_array
 
-_ARRAY = re.compile(
-    r"Unable to allocate (?P<size>\d+(?:\.\d*)?) (?P<unit>[MGTP]iB) for an array with shape \((?P<shape>[\d, ]+)\)"
-)
-_GIB = {"MiB": 1 / 1024, "GiB": 1.0, "TiB": 1024.0, "PiB": 1024.0**2}
-_LARGE_GIB = 48  # above that, the array alone is the reason; below, what else is in memory
 _OOM = "https://docs.kernel.org/admin-guide/mm/concepts.html#oom-killer"
 _RAY = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _SMALL = 2 << 30  # bytes
@@ -31,7 +23,8 @@ _OFFLOADS = within(r"deepspeed/runtime/\S+ in (?:_create_fp\w+|_setup_for_real_o
 _SAVES = within(r" in (?:_?(?:\w+_)?save(?:_\w+)?|get_(?:\w+_)?state_dict)$")
 # Only then is something gathered for a checkpoint.
 _SHARDED = either(*map(shown, ("fsdp", "zero_three", "optimizer_offloaded", "tensor_parallel")), several_ranks)
-_PREPARES = within(r"^datasets/|^pandas/|^pyarrow/| in (?:load_dataset|tokenize\w*|preprocess\w*)$")
+_PREPARES = within(r"^datasets/| in (?:load_dataset|tokenize\w*|preprocess\w*)$")
+_OF_TABLES = within(r"^(?:pandas|pyarrow|polars|dask)/")
 _MORE = Fix("Request more memory for the job, or use a node with more.",
             ("sbatch --mem=0 ...", "docker run --memory=256g ..."))
 _CHECK = Fix("Check whether memory ran out.",
@@ -55,7 +48,7 @@ _CASES = (
          "CuMemAllocator: sleep freed 151.20 GiB memory in total, of which 78.11 GiB is backed up in CPU and the "
          "rest 73.09 GiB is discarded directly.",
          "https://github.com/NVIDIA-NeMo/RL/pull/2523"),
-    Case(either(last_did("load"), _LOADS),
+    Case(every(either(last_did("load"), _LOADS), _SHARDED),
          " while the model was loaded: probably every rank loads the whole model into host memory",
          "Without sharded loading, each rank of a node holds a full copy (in fp32 4 bytes per parameter), and for "
          "a moment a second one.",
@@ -65,8 +58,21 @@ _CASES = (
                "export ACCELERATE_USE_FSDP=true FSDP_CPU_RAM_EFFICIENT_LOADING=true  # with torchrun")),
           Fix("Load in bf16, from safetensors.",
               ("from_pretrained(..., dtype=torch.bfloat16, low_cpu_mem_usage=True)",)), _MORE, _CHECK),
-         "Loading checkpoint shards:  26%|##6       | 5/19 [04:51<13:30, 57.90s/it]",
+         "[rank1]: Loading checkpoint shards:  26%|##6       | 5/19 [04:51<13:30, 57.90s/it]",
          "https://github.com/pytorch/pytorch/issues/104755"),
+    Case(either(last_did("load"), _LOADS),
+         " while a model or a checkpoint was loaded: probably the file and the model did not fit at the same time",
+         "The whole file is read into host memory, beside the model that gets its weights: in fp32 4 bytes per "
+         "parameter each. The state of Adam in a checkpoint takes twice as much as the model. If several ranks run on "
+         "the node, each of them does the same.",
+         (Fix("Map the file instead of reading it, and load the model in bf16.",
+              ("torch.load(path, map_location='cpu', mmap=True, weights_only=True)",
+               "from_pretrained(..., dtype=torch.bfloat16, low_cpu_mem_usage=True)")),
+          Fix("With several ranks, load on one of them, or sharded.",
+              ("accelerate launch --fsdp_cpu_ram_efficient_loading true --fsdp_sync_module_states true ...",)),
+          _MORE, _CHECK),
+         "Loading checkpoint shards:  26%|##6       | 5/19 [04:51<13:30, 57.90s/it]",
+         "https://docs.pytorch.org/docs/stable/generated/torch.load.html"),
     Case(either(every(last_did("offload"), shown("optimizer_offloaded")), _OFFLOADS,
                 every(shown("host_memory_nearly_full"), never(last_did("save")))),
          " while DeepSpeed set up or offloaded: probably ZeRO's offloading needs more than the host has",
@@ -81,7 +87,7 @@ _CASES = (
                "show(AutoModel.from_pretrained(\"ORG/MODEL\"), num_gpus_per_node=8, num_nodes=1)'",)), _MORE, _CHECK),
          "[INFO] [utils.py:789:see_memory_usage] CPU Virtual Memory:  used = 440.1 GB, percent = 93.4%",
          "https://github.com/deepspeedai/DeepSpeed/issues/4239"),
-    Case(either(every(last_did("save"), _SHARDED), _SAVES),
+    Case(every(either(last_did("save"), _SAVES), _SHARDED),
          " while a checkpoint was saved: probably the full state dict was gathered in host memory",
          "A full state dict holds the whole model (and the optimizer: three times that) in the memory of rank 0, "
          "or of every rank. Training itself fits.",
@@ -93,16 +99,16 @@ _CASES = (
          "distributed_type: FSDP\nSaving model checkpoint to /data/out/checkpoint-500",
          "https://github.com/hao-ai-lab/FastVideo/issues/108"),
     Case(either(last_did("data"), _PREPARES),
-         " while the data was prepared: probably too many processes tokenize, or every rank does",
-         "Each process of dataset.map holds its own copy of the tokenizer and of a batch (several hundred MB), "
-         "times the ranks of the node.",
+         " while the data was prepared: probably several processes hold copies, or its batches are too large",
+         "Each process of dataset.map (num_proc) holds its own copy of the tokenizer and of a batch of 1,000 rows "
+         "(several hundred MB, more with images), times the ranks of the node if each of them prepares the data.",
          (Fix("Prepare the data once, before the run, with fewer processes and smaller batches.",
               ("dataset.map(tokenize, batched=True, batch_size=200, num_proc=4)",)), _MORE, _CHECK),
          "Running tokenizer on dataset (num_proc=64):  52%|#####2    | 81273/152730 [01:36<00:01, 843.85 "
          "examples/s]",
          "https://github.com/hiyouga/LlamaFactory/issues/6762"),
     Case(last_did("evaluate"),
-         " during evaluation: probably the predictions of all ranks were collected in host memory",
+         " during evaluation: probably its predictions were collected in host memory",
          "Whatever each batch of an evaluation leaves in a list stays until its end: outputs, masks, images, or with "
          "Trainer's compute_metrics the logits of the whole set (samples x length x vocabulary). Loader workers and "
          "results that every rank collects come on top.",
@@ -136,24 +142,6 @@ _CASES = (
 )
 
 
-def _large_array(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Explain one array of numpy that is larger than the memory of most nodes; None for a smaller one."""
-    found = _ARRAY.search(raised.message) if raised else None
-    if found is None or float(found["size"]) * _GIB[found["unit"]] < _LARGE_GIB:
-        return None
-    return Meaning(
-        f"numpy could not allocate one array of {found['size'].rstrip('.')} {found['unit']}: shape ({found['shape']})",
-        "Its size is the product of all dimensions. Two of them that grow with the input (all pairs of nodes or "
-        "tokens, one-hot classes, padding to the longest sample) make it too large for a long one.",
-        (
-            Fix("Use a smaller type, a sparse array or a file.",
-                ("np.zeros(shape, dtype=np.float32)", "scipy.sparse.coo_matrix(...)",
-                 "np.lib.format.open_memmap('a.npy', mode='w+', shape=shape)")),
-            Fix("Skip or cut samples that are far larger than the others, or compute it in parts."),
-        ),
-    )
-
-
 def host_cases(subject: str, ending: str, note: str = "") -> tuple[Case, ...]:
     """Return what filled the host's memory, by what the run did.
 
@@ -175,12 +163,43 @@ _LAUNCHER_KILLED = Case(
      Fix("Stop ranks that remain, before you start again.", ("mgpu doctor --only rank_orphaned,gpu_busy",))),
     "run.sh: line 44: 4711 Killed                  deepspeed --num_gpus 8 train.py\n",
     "https://man7.org/linux/man-pages/man7/signal.7.html")
+_REFUSED = (
+    Case(every(_SAVES, never(_SHARDED)),
+         "a process could not allocate host memory while something was saved: that takes more memory",
+         "Tensors of a GPU are copied to the host first, and pickle, compression and tables make another copy of what "
+         "they write. The run had probably filled most of the memory before.",
+         (Fix("Save less at a time, and delete what is no longer needed before.",
+              ("torch.save(model.state_dict(), path)  # the weights alone", "del outputs; gc.collect()")),
+          _MORE, _CHECK),
+         'Traceback (most recent call last):\n  File "/x/train.py", line 91, in main\n    save(state, path)\n'
+         '  File "/x/train.py", line 12, in save\n    pickle.dump(state, file)\nMemoryError\n',
+         "https://docs.python.org/3/library/pickle.html"),
+    Case(every(_OF_TABLES, never(_PREPARES)),
+         "a process could not allocate host memory while a table was read or computed with: it is too large",
+         "pandas reads a file whole, with 8 bytes per number and far more per text, and most operations (concat, "
+         "merge, astype, get_dummies) build their result beside what they read.",
+         (Fix("Read only the columns that are needed, in smaller types, or in parts.",
+              ("pd.read_csv(path, usecols=COLUMNS, dtype={{'x': 'float32'}}, chunksize=100_000)",
+               "pd.read_parquet(path, columns=COLUMNS)", "df.info(memory_usage='deep')")),
+          _MORE, _CHECK),
+         'Traceback (most recent call last):\n  File "/x/prep.py", line 9, in <module>\n    df = pd.concat(parts)\n'
+         '  File "/x/site-packages/pandas/core/concat.py", line 385, in concat\n    return op.get()\nMemoryError\n',
+         "https://pandas.pydata.org/docs/user_guide/scale.html"),
+)
+_OF_ZSH = Case(
+    line_of("log_rank_killed", r"^zsh: killed"),
+    "the program was killed from outside (SIGKILL), usually because memory ran out",
+    "The shell reports it. A program cannot catch SIGKILL, so there is no traceback. On a Mac, the GPU (MPS) and the "
+    "CPU share the memory, and the system ends the program that uses most of it.",
+    (Fix("Watch the memory while it runs.", ("vm_stat 5  # macOS, or Activity Monitor", "free -h  # Linux")),
+     Fix("Use less: a smaller batch, fewer loader workers, a smaller model.",
+         ("DataLoader(..., batch_size=4, num_workers=0)",))),
+    "zsh: killed     python train.py\n", "https://man7.org/linux/man-pages/man7/signal.7.html")
 _BY_KERNEL = "Out of memory: Killed process 4711 (python) total-vm:181234560kB, anon-rss:64123456kB"
 _NO_MORE = "MemoryError"
 _BY_RAY = ("(raylet) 3 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other "
            "reasons at node (ID: 5b2, IP: 10.0.0.2) over the last time period.")
-_OF_TORCHRUN = ("E0101 10:00:00.000 1 api.py:869] failed (exitcode: -9) local_rank: 0 (pid: 12) of binary: "
-                "/usr/bin/python")
+_BY_SHELL = "/bin/bash: line 1: 12345 Killed                  python train.py"
 
 _REQUEST = Fix("Request more memory, in the form of the cluster's scheduler.",
                ("sbatch --mem=64G ...", "bsub -M 64GB -R 'rusage[mem=64GB]' ...", "qsub -l mem=64gb ...  # PBS",
@@ -253,8 +272,8 @@ ROWS = (
              ("sacct -j JOBID --format=JobID,State,MaxRSS,ReqMem",))),
         "https://github.com/lm-sys/FastChat/issues/568", exit_code=-9,
         because_of=("log_killed_for_memory", "log_slurm_out_of_memory", "log_container_killed_for_memory"),
-        cases=(COMMAND_KILLED, _LAUNCHER_KILLED, *host_cases(
-            "a rank was killed from outside (SIGKILL)", _OF_TORCHRUN,
+        cases=(COMMAND_KILLED, _LAUNCHER_KILLED, _OF_ZSH, *host_cases(
+            "a rank was killed from outside (SIGKILL)", _BY_SHELL,
             "SIGKILL leaves no traceback; the kernel sends it when host memory runs out. "))),
     Row("log_host_memory_refused", "root", "kernel",
         r"^(?:numpy\.[\w.]+\.)?MemoryError\b(?!: Not enough space in)|_ArrayMemoryError|"
@@ -265,14 +284,14 @@ ROWS = (
          "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you "
          "tried to allocate 400000000000 bytes. Error code 12 (Cannot allocate memory)",
          "terminate called after throwing an instance of 'std::bad_alloc'"),
-        "a rank could not allocate host memory",
-        "The node is out of memory, or a ulimit -v or strict overcommit refused the request. Every rank has its own "
-        "copy of what it loads.",
+        "a process could not allocate host memory",
+        "The machine is out of memory, or a ulimit -v or strict overcommit refused the request. If several ranks run "
+        "on it, each has its own copy of what it loads.",
         (_MEMORY, Fix("Check the limits of the process.", ("ulimit -v", "sysctl vm.overcommit_memory"))),
         "https://docs.kernel.org/mm/overcommit-accounting.html",
-        cases=(NO_MEMORY_TO_START, NO_MEMORY_TO_MAP, _ON_CPU,
-               *host_cases("a rank could not allocate host memory", _NO_MORE)),
-        explain=_large_array),
+        cases=(NO_MEMORY_TO_START, NO_MEMORY_TO_MAP, _ON_CPU, *_REFUSED,
+               *host_cases("a process could not allocate host memory", _NO_MORE)),
+        explain=size_of_array),
     Row("log_memory_watcher_killed", "root", "scheduler",
         r"(?i)exceeded (?:its|the|your) memory (?:quota|limit)(?: of \S+)? and (?:will be|was|has been) "
         r"(?:terminated|killed)|"

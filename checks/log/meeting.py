@@ -9,17 +9,16 @@ from .._launcher_variables import explain_variable
 from . import _device_cases
 from ._circumstances import shown
 from ._early_exits import FAILED_AT_START
+from ._own_sockets import OWN_NAME
 from ._start_cases import (
     BLANK_SCRIPT,
     NO_ANSWER,
-    NO_SUCH_COMMAND,
-    NO_SUCH_OPTION,
-    OTHER_CHOICE,
-    PASTED_TWICE,
+    NO_PYTHON,
     RELATIVE_SCRIPT,
     SYNC_BATCH_NORM,
     TAKEN,
     TOO_MANY_RANKS,
+    UNKNOWN,
     UNREACHABLE,
     WINDOWS_SCRIPT,
     argument_missing,
@@ -205,7 +204,7 @@ ROWS = (
         "It is neither in DNS nor in /etc/hosts of this node. For IPv6 alone this is only a warning.",
         Fix("Use an IP address, or add the name to DNS or /etc/hosts.",
             ("getent hosts HOST", "mgpu doctor --only hostname_unresolvable,master_unresolvable")),
-        "https://github.com/nyu-systems/Grendel-GS/issues/9", because_of=("log_network_failed",)),
+        "https://github.com/nyu-systems/Grendel-GS/issues/9", because_of=("log_network_failed",), cases=(OWN_NAME,)),
     Row("log_main_address_missing", "root", "launcher",
         r"network addresses of \(None, \d+\)|`MASTER_ADDR` env was not set",
         ("[W socket.cpp:764] [c10d] The IPv6 network addresses of (None, 29500) cannot be retrieved (gai error: -2 - "
@@ -285,7 +284,7 @@ ROWS = (
         "Launcher options go before the script, script options after it.",
         Fix("Check which arguments they accept.", ("python train.py --help", "mgpu launch --help")),
         "https://docs.python.org/3/library/argparse.html#exit-methods",
-        cases=(NO_SUCH_COMMAND, OTHER_CHOICE, PASTED_TWICE, NO_SUCH_OPTION), explain=misspelled_option,
+        cases=UNKNOWN, explain=misspelled_option,
         summary="The script or the launcher does not accept an argument."),
     Row("log_local_rank_required", "root", "script",
         r"error: the following arguments are required: --local[-_]rank\b",
@@ -325,7 +324,7 @@ ROWS = (
              "mgpu doctor --only accelerate_command_missing")),
         "https://github.com/KimMeen/Time-LLM/issues/20",
         because_of=("log_conda_folder_missing", "log_environment_not_active",
-                    "log_module_not_loaded")),
+                    "log_module_not_loaded"), cases=(NO_PYTHON,)),
     Row("log_ranks_counted_without_gpu", "root", "launcher", r"Unsupported nproc_per_node value|"
         r"ValueError: Cuda is not available",
         ("ValueError: Unsupported nproc_per_node value: gpus", "ValueError: Cuda is not available."),

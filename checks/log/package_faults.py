@@ -15,6 +15,10 @@ from ._messages import short_name
 _GENERATED = frozenset({"unsloth_compiled_cache", "transformers_modules"})
 # Python raises them for a mistake in the code itself.
 _MISTAKES = frozenset({"UnboundLocalError", "NameError", "IndentationError", "SyntaxError", "TabError"})
+# Names that Python 3 does not have.
+_PYTHON_2 = frozenset(
+    {"basestring", "file", "long", "raw_input", "reduce", "unichr", "unicode", "xrange", "execfile", "cmp", "reload"}
+)
 _UNDEFINED = re.compile(r"name '(?P<name>\w+)' is not defined")
 _SHORT_NAMES = {"bnb": "bitsandbytes"}
 
@@ -68,6 +72,24 @@ def log_optional_package_missing(log: Log) -> Answer:
     return Ok(f"no such exception in {log.lines:,} lines")
 
 
+def _for_python_2(one: UncaughtException, package: str, name: str) -> Problem:
+    return Problem(
+        f"{package} was written for Python 2: it uses {name}, which Python 3 does not have",
+        "This file of the package, or this part of it, was never adapted. Another release, or a successor of the "
+        "package, may support Python 3.",
+        (
+            Fix(
+                "Install a release that supports Python 3, or look for its successor.",
+                (shell("pip install --upgrade {:package}", package), shell("pip show {:package}", package)),
+            ),
+            Fix("Or avoid the function that leads to this line."),
+        ),
+        {"exception": one.type, "place": one.place, "rank": one.rank, "at": one.at},
+        tuple(f"rank {rank}" for rank in one.ranks),
+        Place(one.file, one.line),
+    )
+
+
 @check(
     Severity.ERROR,
     source="https://docs.python.org/3/library/exceptions.html#UnboundLocalError",
@@ -91,6 +113,9 @@ def log_package_has_a_fault(log: Log) -> Answer:
         if short not in _MISTAKES or not package or package in _GENERATED or one.signatures or one.caught:
             continue
         name = skew.distribution(package)
+        undefined = _UNDEFINED.match(one.message)
+        if undefined and undefined["name"] in _PYTHON_2:
+            return _for_python_2(one, name, undefined["name"])
         return Problem(
             f"{name} has a mistake in its own code: {short}: {one.message}",
             fix=(

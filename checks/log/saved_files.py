@@ -62,9 +62,10 @@ ROWS = (
         r"Attempting to deserialize object on (?P<device>.+?) but torch\.\w+\.device_count\(\) is (?P<count>\d+)",
         ("RuntimeError: Attempting to deserialize object on CUDA device 3 but torch.cuda.device_count() is 2. Please "
          "use torch.load with map_location to map your storages to an existing device.",),
-        "the file was saved from {device}, and this process sees only {count} GPUs",
-        "torch.load puts each tensor on the GPU it was saved from. The file comes from a rank with a higher number, "
-        "and with CUDA_VISIBLE_DEVICES per rank every process sees its own GPU only.",
+        "the file was saved from {device}, and the number of GPUs that this process sees is {count}",
+        "torch.load puts each tensor on the GPU it was saved from, by its number. The run that saved it used a GPU "
+        "with a higher number: another machine, another choice of GPUs, or a rank of several, each of which may see "
+        "only its own GPU here (CUDA_VISIBLE_DEVICES).",
         (Fix("Load to the CPU, then move.",
              ("state = torch.load(path, map_location='cpu', weights_only=True)",)),
          Fix("Save from the CPU, or with safetensors, so that no device is stored.",
@@ -107,12 +108,12 @@ ROWS = (
         "https://github.com/pytorch/pytorch/blob/main/torch/multiprocessing/reductions.py"),
     Row("log_download_hash_wrong", "root", "script", r"invalid hash value \(expected ",
         ('RuntimeError: invalid hash value (expected "0676ba61", got "e3b0c442")',),
-        "a downloaded file of weights is damaged: probably the download was interrupted, or several ranks wrote it",
-        "torch.hub checks the file's hash. If all ranks download to the same folder at once, or a proxy returns an "
-        "error page, it does not match.",
-        (Fix("Delete the file, and let one rank of each node download it first.",
-             ("rm -rf ~/.cache/torch/hub/checkpoints",
-              "with accelerator.local_main_process_first(): model = build_model()")),),
+        "a downloaded file of weights does not have the expected hash: it is incomplete, or another file",
+        "torch.hub checks the file's hash. The download was interrupted, a proxy or a login page returned something "
+        "else, or several ranks or runs wrote the same file at once.",
+        (Fix("Delete the file, and start again.", ("ls -la ~/.cache/torch/hub/checkpoints",)),
+         Fix("With several ranks, let one of each node download it first.",
+             ("with accelerator.local_main_process_first(): model = build_model()",))),
         "https://github.com/pytorch/pytorch/blob/main/torch/hub.py"),
     Row("log_sharded_checkpoint_exists", "root", "script", r"Checkpoint already exists and self\.overwrite",
         ("RuntimeError: Checkpoint already exists and self.overwrite=False.",),

@@ -152,7 +152,7 @@ ROWS = (
              ("mgpu doctor --only memory_small_for_ranks",))),
         "https://github.com/SchedMD/slurm/blob/master/src/plugins/task/cgroup/task_cgroup_memory.c",
         cases=host_cases("the job used more host memory than Slurm allocated",
-                         "srun: error: node7: task 0: Out Of Memory")),
+                         "slurmstepd: error: Detected 1 oom_kill event in StepId=7.batch.")),
     Row("log_slurm_gres_unknown", "root", "scheduler",
         r"Invalid generic resource \(gres\) specification|Invalid GRES specification",
         ("sbatch: error: Batch job submission failed: Invalid generic resource (gres) specification",

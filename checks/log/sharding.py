@@ -9,8 +9,9 @@ from mgpu.signature import Case, Meaning, Row, names_file, signatures
 from mgpu.snapshot import UncaughtException
 
 from . import _checkpoint_cases, _checkpoint_shapes, _device_cases, _flat_shards, _loading_cases
+from ._file_call_cases import REMOVED_BY_SCRIPT
 from ._image_cases import SIZES_DIFFER
-from ._plain_script_cases import in_plain_script
+from ._plain_script_cases import WEIGHT_OF_ONE_PROCESS, in_plain_script
 from ._plain_torch_cases import OTHER_PARAMETERS
 from ._sizes import sizes
 from ._state_keys import names_of_both
@@ -92,10 +93,14 @@ ROWS = (
         ("NotImplementedError: Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead "
          "of torch.nn.Module.to() when moving module from meta to a different device.",),
         "part of the model has no weights yet (meta device)",
-        "Weights are loaded on rank 0 only, or lazily, and another rank reads them before FSDP or ZeRO has distributed "
-        "them.",
-        Fix("Let FSDP distribute the weights, and move nothing before prepare().",
-            ("accelerate launch --fsdp_cpu_ram_efficient_loading true --fsdp_sync_module_states true ...",)),
+        "It was created without memory: under torch.device('meta') or init_empty_weights(), or by from_pretrained() "
+        "with device_map or low_cpu_mem_usage if the checkpoint lacks these weights or they are on the disk. Of "
+        "several ranks, only rank 0 may have loaded them, before FSDP or ZeRO has distributed them.",
+        (Fix("Load the weights before the model is moved or used.",
+             ("print([n for n, p in model.named_parameters() if p.is_meta])",
+              "model.to_empty(device='cuda'); model.load_state_dict(state)")),
+         Fix("With FSDP, let it distribute the weights, and move nothing before prepare().",
+             ("accelerate launch --fsdp_cpu_ram_efficient_loading true --fsdp_sync_module_states true ...",))),
         "https://pytorch.org/docs/stable/meta.html", cases=_device_cases.META),
     Row("log_dtensor_operator_missing", "root", "library",
         r"Operator (?P<operator>\S+) does not have a sharding (?:strategy|rule)",
@@ -212,8 +217,8 @@ ROWS = (
               "accelerate launch --fsdp_transformer_layer_cls_to_wrap LAYER_CLASS ...")),
          Fix("Gather weights before saving.",
              ("accelerator.get_state_dict(model)", "python zero_to_fp32.py CHECKPOINT OUTPUT"))),
-        "https://deepspeed.readthedocs.io/en/latest/zero3.html", cases=_loading_cases.EMPTY_WEIGHTS,
-        explain=in_plain_script),
+        "https://deepspeed.readthedocs.io/en/latest/zero3.html", explain=in_plain_script,
+        cases=(*_loading_cases.EMPTY_WEIGHTS, WEIGHT_OF_ONE_PROCESS)),
     Row("log_optimizer_state_does_not_fit", "root", "script",
         r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of parameter)",
         ("ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group",
@@ -310,12 +315,13 @@ ROWS = (
          "dimension 0", "RuntimeError: The expanded size of the tensor (514) must match the existing size (512) at "
          "non-singleton dimension 1.  Target sizes: [1, 514].  Tensor sizes: [1, 512]"),
         "two tensors have different sizes: {a} and {b}",
-        "In a step: a mask, labels or positions were padded or cut to another length than the input, or this rank's "
-        "last batch is smaller. While a checkpoint is loaded: its model has another vocabulary or other parallel "
+        "In a step: a mask, labels or positions were padded or cut to another length than the input, or the last "
+        "batch is smaller. While a checkpoint is loaded: its model has another vocabulary or other parallel "
         "sizes.",
-        (Fix("Print the shapes of the batch just before that line, on the rank that failed."),
-         Fix("Pad inputs, labels and masks together.", ("tokenizer.pad(features, padding=True, pad_to_multiple_of=8)",
-                                                        "DataCollatorForSeq2Seq(tokenizer, padding=True)"))), _DCP,
+        (Fix("Print both shapes just before that line."),
+         Fix("If they are of texts, pad inputs, labels and masks together.",
+             ("tokenizer.pad(features, padding=True, pad_to_multiple_of=8)",
+              "DataCollatorForSeq2Seq(tokenizer, padding=True)"))), _DCP,
         summary="Two tensors have different sizes.", explain_in=explain_sizes, cases=SIZES_DIFFER,
         remark=sizes(r"\((?P<a>\d+)\) must match the [\w ]+ \((?P<b>\d+)\)")),
     Row("log_checkpoint_race", "root", "script",
@@ -329,7 +335,7 @@ ROWS = (
         "several ranks or nodes renamed or deleted the same checkpoint folder",
         "The cause is a bug in some transformers versions on shared disks, or two runs with the same output folder.",
         Fix("Upgrade, and use a separate folder for each run.", ("pip install --upgrade transformers accelerate",)),
-        "https://github.com/huggingface/transformers/issues/28015"),
+        "https://github.com/huggingface/transformers/issues/28015", cases=(REMOVED_BY_SCRIPT,)),
 )
 # fmt: on
 

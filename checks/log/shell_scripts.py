@@ -3,14 +3,53 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
+from mgpu.snapshot import Log, UncaughtException
 
+from ._circumstances import line_of
 from .commands import IN_SHELL
 
 _ESCAPE = "https://www.gnu.org/software/bash/manual/bash.html#Escape-Character"
 _COREUTILS = "https://www.gnu.org/software/coreutils/manual/coreutils.html"
 _LIBRARIES = "https://github.com/pytorch/pytorch/issues/44282"
+
+
+def _after_steps(log: Log, raised: UncaughtException | None) -> bool:
+    """Whether the command failed after the last step of the training."""
+    failed = next((one for one in log.seen if one.signature == "log_shell_file_not_made"), None)
+    ends = [(one.file, one.last) for one in log.shows if one.name in ("training_finished", "loss_logged")]
+    ends += [(log.last_step.file, log.last_step.line)] if log.last_step else []
+    return failed is not None and any(file == failed.file and line < failed.line for file, line in ends)
+
+
 # fmt: off
+_AFTER_STEPS = Case(
+    _after_steps,
+    "a command of the job script failed after the steps of the training: {command}: {reason}",
+    "The training wrote its steps before this line. The file does not exist under this path (the training did not "
+    "write it, or wrote it elsewhere), or the folder is not there or belongs to another user.",
+    (Fix("See which files the training wrote, and where.", ("ls -lat OUTPUT_FOLDER | head",)),),
+    "step 100 loss 0.5\nstep 200 loss 0.4\ncp: cannot stat 'out/best.pt': No such file or directory\n", _COREUTILS)
+_HDF5 = "https://docs.h5py.org/en/stable/high/file.html"
+_LOCKS = (
+    Case(line_of("log_file_locked", r"errno = (?:37|38|45|95|524)\b"),
+         "HDF5 could not lock a file: its file system does not support locks",
+         "HDF5 locks every file that it opens. Lustre, NFS, FUSE and some cluster file systems have no locks. No other "
+         "process has the file: that would be errno 11 (35 on macOS).",
+         (Fix("Turn the locks off, if only one process writes the file.",
+              ("export HDF5_USE_FILE_LOCKING=FALSE", "h5py.File(path, 'r', locking=False)")),
+          Fix("Or copy the file to a local disk.", ("df -hT FILE",))),
+         "OSError: Unable to create file (unable to lock file, errno = 37, error message = 'No locks available')\n",
+         _HDF5),
+    Case(line_of("log_file_locked", r"errno = (?:11|35)\b"),
+         "an HDF5 file is open in another process, which has it locked",
+         "HDF5 locks every file that it opens: one that writes excludes all others. The other process can be a "
+         "notebook whose kernel still runs, an earlier run, a viewer, another rank or a loader's worker.",
+         (Fix("Find the process, and close the file there.", ("fuser -v FILE", "lsof FILE")),
+          Fix("If all of them only read, open it so in each.", ("h5py.File(path, 'r')",))),
+         "BlockingIOError: [Errno 11] Unable to open file (unable to lock file, errno = 11, error message = 'Resource "
+         "temporarily unavailable')\n", _HDF5),
+)
 ROWS = (
     Row("log_windows_line_ends", "root", "launcher",
         r"\$'\\r': command not found|\\r'?: (?:\[Errno 2\] )?No such file or directory|\^M: bad interpreter|"
@@ -47,12 +86,12 @@ ROWS = (
          "cp: cannot stat '/data/train.tar': No such file or directory",
          "tar: /data/shard.tar: Cannot open: No such file or directory",
          "ls: cannot access '/mnt/data': No such file or directory"),
-        "a command of the job script failed before the training: {command}: {reason}",
+        "a command of the job script failed: {command}: {reason}",
         "The path is wrong or not mounted on this node, or belongs to another user. Without set -e the script goes on, "
         "and what needs the file fails later.",
         (Fix("Check the path on the node of the job, and stop the script at the first failed command.",
              ("srun --pty bash -lc 'df -h; id'", "set -euo pipefail")),), _COREUTILS, tags=("before_ranks",),
-        summary="A command of the job script failed before the training."),
+        summary="A command of the job script failed.", cases=(_AFTER_STEPS,)),
     Row("log_openmp_loaded_twice", "root", "library",
         r"OMP: Error #15: Initializing (?P<file>\S+?),",
         ("OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.",),
@@ -93,7 +132,7 @@ ROWS = (
         (Fix("Open it read-only in all ranks, and write from one rank only.",
              ("h5py.File(path, 'r', locking=False)", "export HDF5_USE_FILE_LOCKING=FALSE")),
          Fix("Check which process holds it.", ("lsof FILE", "fuser -v FILE"))),
-        "https://docs.h5py.org/en/stable/high/file.html"),
+        "https://docs.h5py.org/en/stable/high/file.html", cases=_LOCKS),
 )
 # fmt: on
 

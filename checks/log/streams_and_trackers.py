@@ -16,6 +16,25 @@ _MLFLOW = "https://mlflow.org/docs/latest/ml/tracking/"
 
 # fmt: off
 _USE_DATABASES = within(r"^(?:outlines|diskcache|mlflow|optuna|ray|wandb)/")
+_SQLITE = "https://www.sqlite.org/faq.html#q5"
+_LOCKED = (
+    Case(every(message(r"database is locked"), never(several_ranks)),
+         "a database file (SQLite) is locked: another process or connection is writing to it",
+         "SQLite lets one writer in at a time, and the others wait a few seconds (5 in Python) before they fail. "
+         "Another run, a notebook, a worker or a viewer has the file open, or a connection of this program has not "
+         "committed. On network disks (NFS, Lustre) the locks themselves often do not work.",
+         (Fix("Find what has the file open.", ("fuser -v FILE", "lsof FILE")),
+          Fix("Wait longer, and commit or close each connection soon.",
+              ("sqlite3.connect(path, timeout=60)", "connection.commit()")),
+          Fix("If several processes write, use a server or one file for each, on a disk of the machine.")),
+         "sqlite3.OperationalError: database is locked\n", _SQLITE),
+    Case(every(message(r"readonly database"), never(several_ranks)),
+         "a database file (SQLite) cannot be written",
+         "The file, or the folder in which SQLite creates its journal, is read-only for this user or on this mount, or "
+         "the file was deleted or replaced while it was open.",
+         (Fix("Check both, and the mount.", ("ls -ld FILE FOLDER; id", "findmnt -T FILE")),),
+         "sqlite3.OperationalError: attempt to write a readonly database\n", _SQLITE),
+)
 _DATABASES = (
     Case(every(message(r"disk I/O error"), never(several_ranks), never(_USE_DATABASES)),
          "a database file (SQLite) could not be read or written: disk I/O error",
@@ -131,7 +150,7 @@ ROWS = (
         Fix("Write from one rank only, to a disk of the node, or use a server.",
             ("export OUTLINES_CACHE_DIR=/tmp/outlines-$SLURM_PROCID", "export MLFLOW_TRACKING_URI=file:///tmp/mlruns")),
         "https://www.sqlite.org/faq.html#q5", summary="A database file that several ranks use is locked.",
-        cases=_DATABASES),
+        cases=(*_DATABASES, *_LOCKED)),
 )
 # fmt: on
 
