@@ -29,6 +29,7 @@ _MIXED = re.compile(r"unsupported operand type\(s\) for \S+: '(?:list|set|dict|t
 _FIELD = re.compile(r"'[A-Za-z_]\w*'$")
 _PASSED = re.compile(r"\badded_cond_kwargs\b")  # of diffusers: the script passes it, or forgot to
 _SENTENCE = re.compile(r"(?:\b[A-Za-z][\w'-]* ){3}")
+_LOOKS_UP = re.compile(r" in (?:__getitem__|__missing__|__delitem__|pop|_?get\w*|_raise_\w+|drop|reindex)$")
 _OWN_KEYS = frozenset({"deepspeed", "accelerate", "megatron", "peft", "transformer_engine", "vllm", "sglang"})
 _EVALUATES = re.compile(r"^(?:transformers|trl)/\S+ in (?:evaluate|evaluation_loop|prediction_step)$")
 _EXCEPTIONS = ("Error", "Exception")
@@ -54,6 +55,8 @@ def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str |
         return None
     if lacks := mistakes.LACKS.match(one.message):
         return _of_attribute(one, log, packages, lacks["owner"], lacks["name"])
+    if short == "KeyError" and _looked_up(one):
+        return None
     empty = first_of_empty(one.code or "")
     if short == "IndexError" and empty and "out of range" in one.message:
         return f"{inner} got nothing to work on: {empty} is empty ({one.library or one.raised_in})"
@@ -68,6 +71,14 @@ def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str |
     ):
         return None
     return _in_own_code(one, inner)
+
+
+def _looked_up(one: UncaughtException) -> bool:
+    """Whether a package only looked up what the script's own line, or another package's, asked it for."""
+    return one.packages[-1] == "pandas" or (
+        "" in one.packages
+        and all(_LOOKS_UP.search(call.place) for call in one.calls if call.package == one.packages[-1])
+    )
 
 
 def _depends_on_data(one: UncaughtException, log: Log) -> bool:
