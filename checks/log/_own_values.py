@@ -21,6 +21,7 @@ from ._caught_before import consequence_of_caught
 from ._cut_samples import cut_within_image
 from ._divisions import emptied_length, zero_divisor, zero_share
 from ._functions_as_values import function_as_value
+from ._known_classes import of_known_class
 from ._labels_of_losses import other_shape
 from ._lists_as_values import list_as_value
 from ._literal_unpacking import unpacked_literal
@@ -230,6 +231,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     refused_input,
     list_as_value,
     no_method_of_dataset,
+    of_known_class,
     lacks,
     other_end_gone,
     refused_by_program,

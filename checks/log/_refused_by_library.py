@@ -259,6 +259,14 @@ _OF_ITEMS = (
     Refusal("ValueError", r"^(?:max|min)\(\) (?:arg|iterable argument) is (?:an )?empty", "the largest or smallest of "
             "nothing is taken{at}", "A pattern of files, a filter or a list of results has no items.",
             (Fix("Ask first, or give a default.", ("max(values, default=None)",)),)),
+    Refusal("ValueError", r"^could not convert string to float: (?P<text>.*)",
+            "a column of texts is used as numbers, such as {text}{at}",
+            "A table has a column of names, dates or categories, or a text in place of a missing number ('', '?', "
+            "'1,5'). These functions need numbers.",
+            (Fix("See which columns have texts.", ("print(df.dtypes)",)),
+             Fix("Encode categories, convert numbers, or leave the column out.",
+                 ("pd.get_dummies(df)", "pd.to_numeric(df['c'], errors='coerce')"))),
+            within=r"^(?:pandas|sklearn|xgboost|lightgbm|imblearn|statsmodels)/"),
     Refusal("ValueError", r"^invalid literal for int\(\) with base \d+: (?P<text>.*)|^could not convert string to "
             r"float: "
             r"(?P<other>.*)", "a text that is converted to a number is none: {text}{other}{at}",

@@ -9,14 +9,25 @@ from mgpu.notebook_cells import without_cells
 from mgpu.snapshot import Log, UncaughtException
 
 from ._messages import short_name, whole_message
+from ._methods_not_defined import without_method
 from ._names_not_set import Answered, consequence
 from ._opencv import is_unread_image, unopened_images
 from ._undefined_names import name_without_value
 from .exceptions import unknown_exceptions
 
 _LOADED = r"\w*(?:state_dict|checkpoint|ckpt|chkpt|snapshot|saved|state)\w*"
+_SURELY_LOADED = re.compile(r"checkpoint|ckpt|chkpt|snapshot|state_dict|torch\.load")
+_LOADS_STATE = re.compile(r"\b(?:torch\.load|load_state_dict|load_checkpoint|load_weights|restore)\(")
 _ENTRY = re.compile(rf"\b(?P<of>{_LOADED}|torch\.load\([^)]*\))\[['\"](?P<key>[^'\"]+)['\"]\]")
 _LOADS = re.compile(r" in \w*(?:load|resume|restore)\w*$")
+_LOADS_TRAINING = re.compile(r" in \w*(?:resume|restore|load_?\w*(?:model|weight|state|check|ckpt|optim))\w*$")
+
+
+def _of_checkpoint(one: UncaughtException, name: str) -> bool:
+    """Whether what the line reads an entry of is a checkpoint: it is called so, or the code loads a training there."""
+    if _LOADS_STATE.search(one.code or "") or any(map(_LOADS_TRAINING.search, one.frames[-4:])):
+        return True
+    return bool(_SURELY_LOADED.search(name)) and any(map(_LOADS.search, one.frames[-4:]))
 
 
 def _own(one: UncaughtException) -> bool:
@@ -78,7 +89,7 @@ def log_not_implemented(log: Log) -> Answer:
         where = one.raised_in or one.place
         if short_name(one.type) != "NotImplementedError" or one.message or one.more or not where:
             continue
-        return _problem(one, _of_reward(one) or _of_case(one, where))
+        return _problem(one, _of_reward(one) or without_method(one) or _of_case(one, where))
     return Ok(f"no such exception in {log.lines:,} lines")
 
 
@@ -137,8 +148,7 @@ def log_checkpoint_lacks_entry(log: Log) -> Answer:
     """
     for one in unknown_exceptions(log):
         found = _ENTRY.search(one.code or "") if short_name(one.type) == "KeyError" else None
-        loads = any(_LOADS.search(frame) for frame in one.frames[-4:]) or "load" in (one.code or "")
-        if not found or not loads:
+        if not found or not _of_checkpoint(one, found["of"]):
             continue
         first = re.match(r"KeyError: '?(?P<key>[\w.]+)'?$", one.cause or "")
         keys = f"{first['key']} nor {found['key']}" if first and first["key"] != found["key"] else found["key"]
