@@ -127,7 +127,7 @@ def zero_divisor(one: UncaughtException) -> Meaning | None:
         return Meaning(
             title,
             "It is probably a time that passed between two moments: none was measured, because both are the same, or "
-            "closer than the clock can tell (time.time() on Windows).",
+            "closer than the clock measures (time.time() on Windows).",
             (Fix("Measure with a finer clock, and divide only if time has passed.", ("time.perf_counter()",)), shown),
         )
     return Meaning(

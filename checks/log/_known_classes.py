@@ -107,20 +107,27 @@ def _number(owner: str, name: str, of: str | None, one: UncaughtException) -> Me
             "Either the loss was made a number (.item(), float(), a mean of numpy), or it began as 0 and no term was "
             "added: a loop, a branch or a batch without any.",
             (
-                Fix("Print it, and keep it a tensor until backward().", (python("print(type({:dotted}), {:dotted})", value, value),)),
-                Fix("If there can be no term, skip the step, or begin with a tensor that has a gradient.",
-                    ("loss = pred.sum() * 0.0",)),
+                Fix(
+                    "Print it, and keep it a tensor until backward().",
+                    (python("print(type({:dotted}), {:dotted})", value, value),),
+                ),
+                Fix(
+                    "If there can be no term, skip the step, or begin with a tensor that has a gradient.",
+                    ("loss = pred.sum() * 0.0",),
+                ),
             ),
-        )  # fmt: skip
+        )
     return Meaning(
         f"{value} is {number} already, not a tensor, and {one.place} reads its {name}",
         "It was made a number before (.item(), float(), len()), or it began as a number and nothing was added to it.",
         (
             Fix(f"Leave .{name} out, or use what accepts both.", ("float(x)  # of a number or a tensor",)),
-            Fix(f"Look where {value} is set.", (shell("grep -nE {} {:path}", rf"{re.escape(value)} *[-+*/]?=",
-                                                     file_of(one)),)),
+            Fix(
+                f"Look where {value} is set.",
+                (shell("grep -nE {} {:path}", rf"{re.escape(value)} *[-+*/]?=", file_of(one)),),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _layer(owner: str, name: str, of: str | None, one: UncaughtException) -> Meaning:
@@ -131,6 +138,10 @@ def _layer(owner: str, name: str, of: str | None, one: UncaughtException) -> Mea
         f"{of or 'the object'} is torch's nn.{owner}, which has no {name} ({one.place})",
         "The model has another structure than the line expects: it is another model or release of it, or a layer was "
         f"replaced (a new head, nn.Identity, a wrapper).{numbered}",
-        (Fix("Print the layers, and use the name that is there.",
-             (python("print({:dotted})", of) if of else "print(model)",)),),
-    )  # fmt: skip
+        (
+            Fix(
+                "Print the layers, and use the name that is there.",
+                (python("print({:dotted})", of) if of else "print(model)",),
+            ),
+        ),
+    )

@@ -75,22 +75,7 @@ def _of_unset(one: UncaughtException, name: str) -> Answered:
             (Fix("Remove that import or assignment from the function, or move it to the top of the file.", where),),
         )
     if re.match(rf"{name} ?(?:[-+*/%|&@^]|//|\*\*|<<|>>)= ?|{name} ?= ?[^=]*\b{name}\b", one.code or ""):
-        return Answered(
-            title,
-            f"The line changes {name}, which makes it a local variable of the function, and it has no value there yet. "
-            "Either it is set outside of the function, or the line in the function that sets it did not run.",
-            (
-                Fix(
-                    "If it is set at the top of the file, say so at the start of the function.",
-                    (python("global {:name}", name),),
-                ),
-                Fix(
-                    "If it is set in an outer function, say so, or pass it in and return it.",
-                    (python("nonlocal {:name}", name),),
-                ),
-                Fix(f"Or give {name} its first value in the function, before that line.", where),
-            ),
-        )
+        return _of_changed(title, name, where)
     of_except = (
         " The name after `except ... as` is deleted at the end of its block: keep the exception under another name."
         if name in _CAUGHT
@@ -103,6 +88,26 @@ def _of_unset(one: UncaughtException, name: str) -> Answered:
         (
             Fix(f"Set {name} before that line on every path, or use the name that is meant there.", where),
             _check_file(one),
+        ),
+    )
+
+
+def _of_changed(title: str, name: str, where: tuple[str, ...]) -> Answered:
+    """Explain a variable of the file or of an outer function that the line changes."""
+    return Answered(
+        title,
+        f"The line changes {name}, which makes it a local variable of the function, and it has no value there yet. "
+        "Either it is set outside of the function, or the line in the function that sets it did not run.",
+        (
+            Fix(
+                "If it is set at the top of the file, say so at the start of the function.",
+                (python("global {:name}", name),),
+            ),
+            Fix(
+                "If it is set in an outer function, say so, or pass it in and return it.",
+                (python("nonlocal {:name}", name),),
+            ),
+            Fix(f"Or give {name} its first value in the function, before that line.", where),
         ),
     )
 
