@@ -127,4 +127,14 @@ STEPS_ON_GPU = Case(
     + '  File "/x/site-packages/torch/optim/adam.py", line 99, in _single_tensor_adam\n    assert not step.is_cuda\n'
     "AssertionError: If capturable=False, state_steps should not be CUDA tensors.",
     "https://github.com/pytorch/pytorch/issues/80809")
+OF_SCIKIT_LEARN = Case(
+    every(PLAIN, through("sklearn"), said(r"inconsistent numbers of samples")),
+    "scikit-learn got inputs with different numbers of samples ({the_place})",
+    "The inputs of one call belong together, row by row. They are of different parts of the data, one of them was "
+    "filtered, flattened or has a dimension in another order, or one was collected in a loop that leaves out a batch.",
+    Fix("Print the shapes just before that line, and where each is made.", ("print(np.shape(x), np.shape(y))",)),
+    _SCRIPT.format(line="score = accuracy_score(y, predicted)")
+    + '  File "/x/site-packages/sklearn/utils/validation.py", line 99, in check_consistent_length\n    raise ValueError('
+    "\nValueError: Found input variables with inconsistent numbers of samples: [100, 98]",
+    "https://scikit-learn.org/stable/modules/model_evaluation.html")
 # fmt: on

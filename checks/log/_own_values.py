@@ -15,6 +15,7 @@ from mgpu.notebook_cells import without_cells
 from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import with_article
 
+from ._absent_results import absent_result
 from ._array_attributes import lacks_attribute
 from ._cached_samples import of_cached_samples
 from ._caught_before import consequence_of_caught
@@ -214,6 +215,7 @@ _OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (
     python_error_in_torch,
     group_not_made,
     refused_at_start,
+    absent_result,
     lacks_attribute,
     uncollated,
     ended_file,

@@ -232,7 +232,7 @@ _OF_ITEMS = (
             "The name or line has another form than the pattern: a suffix such as .tmp, another separator, an empty "
             "text. re.match looks at the beginning only.",
             (Fix("Print the text, and handle the case.", ("print(repr(text))", "if match := re.search(p, text): ...")),
-             )),
+             ), line=r"\bre\.|(?:match|search|regex|pattern|_re|\bm)\b|(?:match|search|finditer)\("),
     Refusal("AttributeError", r"^'NoneType' object has no attribute '(?P<name>\w+)'", "something is None where the "
             "line "
             "reads .{name}{at}", "A call on this line, or a value that it reads, gave nothing: a function without a "
@@ -317,6 +317,13 @@ BEFORE_OTHERS = (
             "The name is misspelled, has other letters (upper or lower case), or was added in another release.",
             (Fix("Print its members.", ("print(list(Mode))",)),), of_code=True, raised=r"_member_map_\[",
             own=True),
+    Refusal("TypeError", r"^'(?:type|ABCMeta)' object is not subscriptable$",
+            "the line takes an item of the class {of} itself, and not of an object of it{at}",
+            "A class has no items. An object is meant, or the name holds a class in place of what it should hold.",
+            (Fix("Make an object first, or use the name of the object.", ("table = Table(...); table[0]",)),),
+            of_code=True, own=True,
+            line=r"^(?!(?:async )?def |class |@|[\w.]+ ?: )(?:.*[=(,\s])?(?P<of>[A-Z]\w*[a-z]\w*)"
+                 r"\[(?:-?\d+|['\"]|[ijkn]\]|\w*(?:idx|index|key|name)\])"),
     Refusal("TypeError", r"^'(?:type|ABCMeta)' object is not subscriptable$|unsupported operand type\(s\) for \|: "
             r"(?!'NoneType' and 'NoneType')'(?:type|ABCMeta|(?:types\.)?GenericAlias|_GenericAlias|"
             r"_UnionGenericAlias|NoneType)' and '(?:type|NoneType|ABCMeta|(?:types\.)?GenericAlias|_GenericAlias)'",
