@@ -37,8 +37,8 @@ def _of_gradient(name: str, of: str, one: UncaughtException) -> Meaning:
     return Meaning(
         f"{name} is None: no gradient was computed for {of} ({one.place})",
         f"Either backward() was not called yet, {of} did not take part in the loss (an unused or frozen layer, "
-        "detach(), no_grad()), it is the result of an operation and not a leaf, or zero_grad() removed it (set_to_none=True, the "
-        "default since torch 2.0).",
+        "detach(), no_grad()), it is the result of an operation and not a leaf, or zero_grad() removed it "
+        "(set_to_none=True, the default since torch 2.0).",
         (
             Fix("Skip parameters without a gradient.", (python("if {:dotted} is not None: ...", name),)),
             Fix("If there should be one, see what it is.",

@@ -19,7 +19,7 @@ _STARTED = (
 _NOT_FOUND = "FileNotFoundError: [Errno 2] No such file or directory: "
 _WRITES = (
     r"\bopen\([^()]*(?:\([^()]*\)[^()]*)*,\s*(?:mode ?= ?)?['\"][wax]|\.(?:write_text|write_bytes|touch|savefig)\(|"
-    r"\b(?:np|numpy)\.save\w*\(|\b(?:imwrite|imsave|to_csv|to_json|to_parquet|to_pickle|mkdir)\("
+    r"\b(?:np|numpy|torch)\.save\w*\(|\.save\(|\b(?:imwrite|imsave|save_image|to_csv|to_json|to_parquet|to_pickle|mkdir)\("
 )
 
 # fmt: off

@@ -134,7 +134,7 @@ OF_SCIKIT_LEARN = Case(
     "filtered, flattened or has a dimension in another order, or one was collected in a loop that leaves out a batch.",
     Fix("Print the shapes just before that line, and where each is made.", ("print(np.shape(x), np.shape(y))",)),
     _SCRIPT.format(line="score = accuracy_score(y, predicted)")
-    + '  File "/x/site-packages/sklearn/utils/validation.py", line 99, in check_consistent_length\n    raise ValueError('
-    "\nValueError: Found input variables with inconsistent numbers of samples: [100, 98]",
+    + '  File "/x/site-packages/sklearn/utils/validation.py", line 99, in check_consistent_length\n'
+    "    raise ValueError(\nValueError: Found input variables with inconsistent numbers of samples: [100, 98]",
     "https://scikit-learn.org/stable/modules/model_evaluation.html")
 # fmt: on
