@@ -23,6 +23,14 @@ PIL = ("PIL/Image.py", "open", "raise UnidentifiedImageError(msg)")
 ADAM = ("torch/optim/adam.py", "_single_tensor_adam", "assert not step_t.is_cuda")
 COLLATE = ("torch/utils/data/_utils/collate.py", "default_collate", "return torch.stack(batch, 0)")
 STARTED = ("/usr/lib/python3.11/subprocess.py", "_execute_child", "raise child_exception_type(number)")
+BEST = ("transformers/trainer.py", "_determine_best_metric", "value = metrics[name]")
+ROWS = ("datasets/formatting/formatting.py", "_check_valid_index_key", "raise IndexError(text)")
+COMPILED = ("torch/_inductor/async_compile.py", "wait", "kernel = result.result()")
+IMPORTED = ("torch/__init__.py", "<module>", "from torch._C import *")
+POOL = (
+    "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the "
+    "future was running or pending."
+)
 MISSING = "FileNotFoundError: [Errno 2] No such file or directory: "
 RAN_OUT = "ValueError: Tried to step 1002 times. The specified number of total steps is 1000"
 TWICE = "RuntimeError: unscale_() has already been called on this optimizer since the last update()."
@@ -156,6 +164,70 @@ STACK = "RuntimeError: stack expects each tensor to be equal size, but got [3, 6
             "bug of torch 1.12.0",
             "capturable",
             "FSDP",
+        ),
+        (
+            "best = metrics['eval_acc']",
+            (),
+            "KeyError: 'eval_acc'",
+            "a result of an evaluation that is not there",
+            "keys()",
+            "metric_for_best_model",
+        ),
+        (
+            "trainer.train()",
+            (BEST,),
+            "KeyError: 'eval_acc'",
+            "the metric that selects the best checkpoint",
+            "compute_metrics",
+            "keys()",
+        ),
+        (
+            "first = dataset[0]",
+            (ROWS,),
+            "IndexError: Invalid key: 0 is out of bounds for size 0",
+            "the dataset has no rows (fit.py:7 in main)",
+            "print(dataset)",
+            "Trainer",
+        ),
+        (
+            "trainer.train()",
+            (BEST, ROWS),
+            "IndexError: Invalid key: 0 is out of bounds for size 0",
+            "no column left",
+            "Trainer removes",
+            "print(dataset)",
+        ),
+        (
+            "x = [one.result() for one in waiting]",
+            (),
+            POOL,
+            "a pool that the script uses",
+            "max_workers=2",
+            "torch.compile",
+        ),
+        (
+            "y = net(x)",
+            (COMPILED,),
+            POOL,
+            "a worker process of a pool",
+            "torch.compile",
+            "max_workers=2",
+        ),
+        (
+            "import cv2",
+            (),
+            "ImportError: DLL load failed while importing cv2: The specified module could not be found.",
+            "the compiled module cv2, or a library",
+            "--no-deps opencv-python",
+            "Reinstall torch",
+        ),
+        (
+            "import torch",
+            (IMPORTED,),
+            "ImportError: DLL load failed while importing _C: The specified module could not be found.",
+            "a library of torch or of an extension",
+            "Reinstall torch",
+            "--no-deps",
         ),
         # Paths of one machine, a notebook's service, Windows and macOS.
         ("f = open(path)", (), MISSING + "'/data/a.bin'", "does not exist: /data/a.bin", "namei", "srun"),

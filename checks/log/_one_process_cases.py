@@ -127,6 +127,35 @@ STEPS_ON_GPU = Case(
     + '  File "/x/site-packages/torch/optim/adam.py", line 99, in _single_tensor_adam\n    assert not step.is_cuda\n'
     "AssertionError: If capturable=False, state_steps should not be CUDA tensors.",
     "https://github.com/pytorch/pytorch/issues/80809")
+RESULT_NOT_COMPUTED = Case(
+    every(PLAIN, own_line(r"\[['\"]eval_")),
+    "the script reads a result of an evaluation that is not there ({the_place})",
+    "The names of the results are those that the code gives them: it is called otherwise, is computed only in some "
+    "settings, or the evaluation did not run.",
+    Fix("Print the names before that line.", ("print(metrics.keys())",)),
+    _SCRIPT.format(line="best = metrics['eval_acc']") + "KeyError: 'eval_acc'",
+    "https://docs.python.org/3/library/exceptions.html#KeyError")
+NO_ROWS = Case(
+    every(PLAIN, through("datasets"), said(r"out of bounds for size 0\b")),
+    "the dataset has no rows ({the_place})",
+    "A filter or a split left none, a file is empty, or all columns were removed, and the rows with them.",
+    Fix("Print it after each step.", ("print(dataset)",)),
+    _SCRIPT.format(line="first = dataset[0]")
+    + '  File "/x/site-packages/datasets/formatting/formatting.py", line 99, in _check_valid_index_key\n    raise x\n'
+    "IndexError: Invalid key: 0 is out of bounds for size 0",
+    "https://huggingface.co/docs/datasets/access")
+OWN_POOL = Case(
+    every(PLAIN, never(through("torch", "datasets", "tokenizers"))),
+    "a process of a pool that the script uses was killed or crashed ({the_place})",
+    "Host memory ran out (each process has its own copy of what it works on), a compiled library crashed, or the "
+    "process ended by itself (os._exit). On Windows and macOS also if the script has no main guard.",
+    (Fix("Check whether the kernel killed it, and use fewer processes.",
+         ("sudo dmesg -T | grep -i 'killed process' | tail", "ProcessPoolExecutor(max_workers=2)")),
+     Fix("Run the function without the pool, to see its own error.", ("results = [work(item) for item in items]",))),
+    _SCRIPT.format(line="results = [one.result() for one in futures]")
+    + "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the "
+    "future was running or pending.",
+    "https://docs.python.org/3/library/concurrent.futures.html#concurrent.futures.process.BrokenProcessPool")
 OF_SCIKIT_LEARN = Case(
     every(PLAIN, through("sklearn"), said(r"inconsistent numbers of samples")),
     "scikit-learn got inputs with different numbers of samples ({the_place})",

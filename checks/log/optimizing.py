@@ -9,7 +9,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from ._circumstances import shown
-from ._one_process_cases import STEPS_ON_GPU
+from ._one_process_cases import OWN_POOL, STEPS_ON_GPU
 
 _ADAM = "https://github.com/pytorch/pytorch/blob/main/torch/optim/adam.py"
 _CLIP = "https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html"
@@ -155,7 +155,8 @@ ROWS = (
         Fix("Check whether the kernel killed it, and use fewer workers.",
             ("sudo dmesg -T | grep -i 'killed process' | tail", "export TORCHINDUCTOR_COMPILE_THREADS=1",
              "dataset.map(..., num_proc=1)")),
-        "https://docs.python.org/3/library/concurrent.futures.html#concurrent.futures.process.BrokenProcessPool"),
+        "https://docs.python.org/3/library/concurrent.futures.html#concurrent.futures.process.BrokenProcessPool",
+        cases=(OWN_POOL,)),
     Row("log_graph_random_state", "root", "script",
         r"Offset increment outside graph capture encountered|"
         r"Cannot call CUDAGeneratorImpl::current_seed during CUDA graph|"

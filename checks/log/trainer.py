@@ -9,7 +9,13 @@ from . import _loading_cases
 from ._circumstances import said, within
 from ._library_cases import HEADLESS, STREAM_ENDED, best_metric
 from ._missing_settings import other_option
-from ._one_process_cases import LOOP_OVER_NUMBER, LOSS_NOT_REDUCED, SCALER_NOT_UPDATED, SCHEDULER_RAN_OUT
+from ._one_process_cases import (
+    LOOP_OVER_NUMBER,
+    LOSS_NOT_REDUCED,
+    RESULT_NOT_COMPUTED,
+    SCALER_NOT_UPDATED,
+    SCHEDULER_RAN_OUT,
+)
 
 _TRAINER = "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
@@ -125,7 +131,7 @@ ROWS = (
         "evaluation batches have no labels.",
         Fix("Return it from compute_metrics, or choose another one.",
             ("TrainingArguments(metric_for_best_model='eval_loss')", "TrainingArguments(label_names=['labels'])")),
-        _TRAINER, explain=best_metric),
+        _TRAINER, explain=best_metric, cases=(RESULT_NOT_COMPUTED,)),
     Row("log_checkpoint_to_resume_missing", "root", "script",
         r"(?:Can't find a valid checkpoint at|No valid checkpoint found in output directory|"
         r"Tried to find(?= \S+ but folder does not exist)) \(?(?P<path>[^\s()]+)",
