@@ -57,6 +57,20 @@ def lacks(owner: str, name: str) -> str:
             "type(",
             "super()",
         ),
+        (
+            [("y = df.score", ())],
+            lacks("DataFrame", "score"),
+            "df is a DataFrame, which has no column and no method",
+            "columns",
+            "super()",
+        ),
+        (
+            [("y = df.append(row)", ())],
+            lacks("DataFrame", "append"),
+            "pandas is probably too new",
+            "pd.concat",
+            "super()",
+        ),
         # Iterators, paths, numbers, layers.
         (
             [("n = net.parameters().numel()", ())],

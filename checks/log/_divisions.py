@@ -73,7 +73,7 @@ def _of_ranks(title: str, name: str, shown: Fix) -> Meaning:
         return Meaning(
             title,
             "If it is torch.cuda.device_count(), this process sees no GPU: there is none, CUDA_VISIBLE_DEVICES hides "
-            "it, or torch was installed without CUDA. If it is a setting, it is 0, or was divided and rounded down.",
+            "it, or torch was installed without CUDA. If it is a setting, it is 0, or became 0 when it was divided.",
             (
                 Fix(
                     "Check which GPUs this process sees.",

@@ -25,6 +25,7 @@ _OF_MODULES = frozenset({
 _MOVES = frozenset({"to", "cuda", "cpu", "half", "float", "bfloat16", "module", "predict", "generate", "encode"})
 _ITERATORS = frozenset({"generator", "map", "zip", "filter", "enumerate", "reversed", "range", "list_iterator"})
 _VIEWS = frozenset({"dict_keys", "dict_values", "dict_items", "odict_keys", "odict_values", "odict_items"})
+_TABLES = frozenset({"DataFrame", "Series", "DataFrameGroupBy", "SeriesGroupBy", "GeoDataFrame"})
 _PATHS = frozenset({"PosixPath", "WindowsPath", "PurePosixPath"})
 _OF_TENSORS = frozenset({"backward", "item", "detach", "cpu", "cuda", "numpy", "data", "mean", "sum", "to", "tolist"})
 _CONTAINERS = frozenset({
@@ -45,6 +46,8 @@ def of_known_class(one: UncaughtException) -> Meaning | None:
     of = _object(code, name)
     if owner in _STATES:
         return _state(owner, name, of, code, one)
+    if owner in _TABLES:
+        return _table(owner, name, of, one)
     if owner in _ITERATORS | _VIEWS:
         return _iterator(owner, name, of, one)
     if owner in _PATHS and hasattr(str, name):
@@ -83,6 +86,27 @@ def _state(owner: str, name: str, of: str | None, code: str, one: UncaughtExcept
             ),
             Fix("If it is a checkpoint, look for the key of the weights.", ("print(list(checkpoint)[:10])",)),
         ),
+    )
+
+
+def _table(owner: str, name: str, of: str | None, one: UncaughtException) -> Meaning:
+    return Meaning(
+        f"{of or 'the table'} is a {owner}, which has no column and no method {name} ({one.place})",
+        "A column that is read as an attribute must exist under exactly this name: another version of the data, a "
+        "space or capital letters in the header, or a column that an earlier line removed or made the index. Methods differ "
+        "between releases, and between a table, one column of it and its groups.",
+        (
+            Fix(
+                "Print the type and the columns before that line.",
+                (
+                    python("print(type({:dotted}), getattr({:dotted}, 'columns', ''))", of, of)
+                    if of
+                    else "print(type(df), df.columns.tolist())",
+                ),
+            ),
+            Fix("If it is a method, compare the release.", ("pip show pandas",)),
+        ),
+        of_code=False,
     )
 
 

@@ -92,10 +92,9 @@ def _passed_by_script(one: UncaughtException) -> bool:
 
 def _looked_up(one: UncaughtException) -> bool:
     """Whether a package only looked up what the script's own line, or another package's, asked it for."""
-    return one.packages[-1] == "pandas" or (
-        "" in one.packages
-        and all(_LOOKS_UP.search(call.place) for call in one.calls if call.package == one.packages[-1])
-    )
+    called = [call.place for call in one.calls if call.package == one.packages[-1]]
+    only_there = bool(called) and all(map(_LOOKS_UP.search, called))
+    return one.packages[-1] == "pandas" or ("" in one.packages and only_there)
 
 
 def _depends_on_data(one: UncaughtException, log: Log) -> bool:
