@@ -93,8 +93,8 @@ def _table(owner: str, name: str, of: str | None, one: UncaughtException) -> Mea
     return Meaning(
         f"{of or 'the table'} is a {owner}, which has no column and no method {name} ({one.place})",
         "A column that is read as an attribute must exist under exactly this name: another version of the data, a "
-        "space or capital letters in the header, or a column that an earlier line removed or made the index. Methods differ "
-        "between releases, and between a table, one column of it and its groups.",
+        "space or capital letters in the header, or a column that an earlier line removed or made the index. Methods "
+        "differ between releases, and between a table, one column of it and its groups.",
         (
             Fix(
                 "Print the type and the columns before that line.",

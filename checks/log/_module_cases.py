@@ -104,22 +104,7 @@ def never_moved(name: str | None, where: str, *, accelerated: bool) -> Meaning:
     module, of_module = name or "MODULE", f"the weights of {name}" if name else "a module's weights"
     title = f"{of_module} are on the CPU, and its input is on the GPU{where}"
     if not accelerated:
-        return Meaning(
-            title,
-            "The module, or a part of it, was not moved to the GPU. model.to(device) moves the layers that a module "
-            "has as attributes or in nn.ModuleList: not those in a plain list or dict, nor those that are made in "
-            "forward().",
-            (
-                Fix("Move it once, before the loop.", (python("{:dotted}.to(device)", module),)),
-                Fix(
-                    "If it was moved, look for the layers that are left.",
-                    (
-                        python("print([n for n, p in {:dotted}.named_parameters() if p.device.type == 'cpu'])", module),
-                        "self.layers = nn.ModuleList(layers)  # not a list",
-                    ),
-                ),
-            ),
-        )
+        return _left_behind(title, module)
     only = (
         "" if module in _MAIN else " A frozen part (an encoder, a VAE, a reward or teacher model) is not moved by it."
     )
@@ -135,6 +120,26 @@ def never_moved(name: str | None, where: str, *, accelerated: bool) -> Meaning:
             Fix(
                 "If it was moved, check what moved it back (enable_model_cpu_offload, a reload from a checkpoint).",
                 (python("print(next({:dotted}.parameters()).device)", module),),
+            ),
+        ),
+    )
+
+
+def _left_behind(title: str, module: str) -> Meaning:
+    """Explain a module that the script did not move, or of which it left out a part."""
+    return Meaning(
+        title,
+        "The module, or a part of it, was not moved to the GPU. model.to(device) moves the layers that a module "
+        "has as attributes or in nn.ModuleList: not those in a plain list or dict, nor those that are made in "
+        "forward().",
+        (
+            Fix("Move it once, before the loop.", (python("{:dotted}.to(device)", module),)),
+            Fix(
+                "If it was moved, look for the layers that are left.",
+                (
+                    python("print([n for n, p in {:dotted}.named_parameters() if p.device.type == 'cpu'])", module),
+                    "self.layers = nn.ModuleList(layers)  # not a list",
+                ),
             ),
         ),
     )

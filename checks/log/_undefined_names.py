@@ -75,7 +75,7 @@ def _of_unset(one: UncaughtException, name: str) -> Answered:
             (Fix("Remove that import or assignment from the function, or move it to the top of the file.", where),),
         )
     if re.match(rf"{name} ?(?:[-+*/%|&@^]|//|\*\*|<<|>>)= ?|{name} ?= ?[^=]*\b{name}\b", one.code or ""):
-        return _of_changed(title, name, where)
+        return _of_changed(title, name, one)
     of_except = (
         " The name after `except ... as` is deleted at the end of its block: keep the exception under another name."
         if name in _CAUGHT
@@ -92,7 +92,7 @@ def _of_unset(one: UncaughtException, name: str) -> Answered:
     )
 
 
-def _of_changed(title: str, name: str, where: tuple[str, ...]) -> Answered:
+def _of_changed(title: str, name: str, one: UncaughtException) -> Answered:
     """Explain a variable of the file or of an outer function that the line changes."""
     return Answered(
         title,
@@ -107,7 +107,10 @@ def _of_changed(title: str, name: str, where: tuple[str, ...]) -> Answered:
                 "If it is set in an outer function, say so, or pass it in and return it.",
                 (python("nonlocal {:name}", name),),
             ),
-            Fix(f"Or give {name} its first value in the function, before that line.", where),
+            Fix(
+                f"Or give {name} its first value in the function, before that line.",
+                (shell("grep -nw {:dotted} {:path}", name, file_of(one)),),
+            ),
         ),
     )
 
