@@ -150,7 +150,7 @@ def refused(host: str, why: str) -> str:
             TYPES.format(one="torch.cuda.FloatTensor", other="torch.FloatTensor"),
             "the weights of model are on the CPU",
             "nn.ModuleList",
-            "accelerator",
+            "accelerator.device",
         ),
         (
             "main",

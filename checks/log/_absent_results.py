@@ -41,11 +41,15 @@ def _of_gradient(name: str, of: str, one: UncaughtException) -> Meaning:
         "(set_to_none=True, the default since torch 2.0).",
         (
             Fix("Skip parameters without a gradient.", (python("if {:dotted} is not None: ...", name),)),
-            Fix("If there should be one, see what it is.",
-                (python("print({:dotted}.requires_grad, {:dotted}.is_leaf)", of, of),
-                 python("{:dotted}.retain_grad()  # for a result, before backward()", of))),
+            Fix(
+                "If there should be one, see what it is.",
+                (
+                    python("print({:dotted}.requires_grad, {:dotted}.is_leaf)", of, of),
+                    python("{:dotted}.retain_grad()  # for a result, before backward()", of),
+                ),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _of_image(name: str, one: UncaughtException) -> Meaning:
@@ -54,10 +58,14 @@ def _of_image(name: str, one: UncaughtException) -> Meaning:
         "cv2.imread() and VideoCapture.read() return None for a file that does not exist or cannot be decoded, and "
         "raise no exception. If another function makes it, that one returned nothing.",
         (
-            Fix("Print the path, and stop or skip if nothing was read.",
-                ("print(repr(path), os.path.exists(path))", python("if {:dotted} is None: raise OSError(path)", name))),
-            Fix(f"Look where {name} is set.",
-                (shell("grep -nE {} {:path}", rf"{re.escape(name)} *(,.*)?=", file_of(one)),)),
+            Fix(
+                "Print the path, and stop or skip if nothing was read.",
+                ("print(repr(path), os.path.exists(path))", python("if {:dotted} is None: raise OSError(path)", name)),
+            ),
+            Fix(
+                f"Look where {name} is set.",
+                (shell("grep -nE {} {:path}", rf"{re.escape(name)} *(,.*)?=", file_of(one)),),
+            ),
         ),
         of_code=False,
-    )  # fmt: skip
+    )

@@ -31,25 +31,41 @@ def without_method(one: UncaughtException) -> Answered | None:
             f"a module was called that has no forward(){at}",
             "Either it only holds others (nn.ModuleList, nn.ModuleDict), or forward() of its class is misspelled, "
             "indented wrongly or nested in another method.",
-            (Fix("Call the modules in it, or define forward() in its class.",
-                 ("for layer in layers: x = layer(x)", "grep -rn --include='*.py' 'def forward' .")),),
-        )  # fmt: skip
+            (
+                Fix(
+                    "Call the modules in it, or define forward() in its class.",
+                    ("for layer in layers: x = layer(x)", "grep -rn --include='*.py' 'def forward' ."),
+                ),
+            ),
+        )
     if found := _DISTRIBUTION.match(frame):
-        method = found["method"]
-        return Answered(
-            f"this distribution of torch has no {method}(){at}",
-            f"Some distributions have no formula for it: {method}() of a transformed distribution, a mixture or a "
-            "squashed Normal does not exist.",
-            (Fix("Estimate it from samples, or use that of the base distribution.",
-                 ("entropy = -dist.log_prob(dist.rsample())", "dist.base_dist")),),
-        )  # fmt: skip
+        return _of_distribution(found["method"], at)
     if found := _BASES.match(frame):
         method = found["method"]
         return Answered(
             f"the class of the object does not define {method}(), which its base class requires{at}",
             f"{found['file']} only declares {method}(). In the class that derives from it, the method is missing, "
             "misspelled, indented wrongly (outside of the class, in another method), or has other underscores.",
-            (Fix("Define it in the class, with exactly this name.",
-                 (shell("grep -rn --include='*.py' {} .", f"def {method}"),)),),
-        )  # fmt: skip
+            (
+                Fix(
+                    "Define it in the class, with exactly this name.",
+                    (shell("grep -rn --include='*.py' {} .", f"def {method}"),),
+                ),
+            ),
+        )
     return None
+
+
+def _of_distribution(method: str, at: str) -> Answered:
+    """Explain a method for which a distribution of torch has no formula."""
+    return Answered(
+        f"this distribution of torch has no {method}(){at}",
+        f"Some distributions have no formula for it: {method}() of a transformed distribution, a mixture or a "
+        "squashed Normal does not exist.",
+        (
+            Fix(
+                "Estimate it from samples, or use that of the base distribution.",
+                ("entropy = -dist.log_prob(dist.rsample())", "dist.base_dist"),
+            ),
+        ),
+    )

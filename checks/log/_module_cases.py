@@ -131,7 +131,7 @@ def _left_behind(title: str, module: str) -> Meaning:
         title,
         "The module, or a part of it, was not moved to the GPU. model.to(device) moves the layers that a module "
         "has as attributes or in nn.ModuleList: not those in a plain list or dict, nor those that are made in "
-        "forward().",
+        "forward(). accelerator.prepare() and DDP move only what they are given.",
         (
             Fix("Move it once, before the loop.", (python("{:dotted}.to(device)", module),)),
             Fix(

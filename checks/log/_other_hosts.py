@@ -21,19 +21,27 @@ _WITH_SERVERS = frozenset(
     {"trl", "swift", "verl", "openrlhf", "slime", "open_instruct", "nemo_rl", "axolotl", "prime_rl"}
 )
 _REASONS = (
-    (r"Name or service not known|NameResolution|Failed to resolve|getaddrinfo|Errno -[235]\b",
-     "its name could not be resolved",
-     "This node has no name server that knows it: no internet access, or a name that is misspelled or internal."),
-    (r"Connection refused|Errno 111|WinError 10061",
-     "it refused the connection",
-     "The host answers, but nothing listens at the port: the service is not running, or has another port."),
-    (r"[Tt]imed out|ConnectTimeout|ReadTimeout",
-     "it did not answer in time",
-     "A firewall drops the packets, this node has no way to the internet, or the service is busy."),
-    (r"RemoteDisconnected|Connection reset|Errno 104|IncompleteRead",
-     "it closed the connection",
-     "The service or a proxy between ended it: too much load, a limit of time or size, or a restart."),
-)  # fmt: skip
+    (
+        r"Name or service not known|NameResolution|Failed to resolve|getaddrinfo|Errno -[235]\b",
+        "its name could not be resolved",
+        "This node has no name server that knows it: no internet access, or a name that is misspelled or internal.",
+    ),
+    (
+        r"Connection refused|Errno 111|WinError 10061",
+        "it refused the connection",
+        "The host answers, but nothing listens at the port: the service is not running, or has another port.",
+    ),
+    (
+        r"[Tt]imed out|ConnectTimeout|ReadTimeout",
+        "it did not answer in time",
+        "A firewall drops the packets, this node has no way to the internet, or the service is busy.",
+    ),
+    (
+        r"RemoteDisconnected|Connection reset|Errno 104|IncompleteRead",
+        "it closed the connection",
+        "The service or a proxy between ended it: too much load, a limit of time or size, or a restart.",
+    ),
+)
 
 
 def of_host(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:

@@ -53,12 +53,16 @@ def own_mode(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
         "Models have train() and eval(), and few optimizers, such as those of the package schedulefree. Probably the "
         "model is meant, or the script was written for such an optimizer.",
         (
-            Fix("Call it of the model, or only if the optimizer has it.",
-                (python("model.{:name}()", name),
-                 python("if hasattr(optimizer, '{:name}'): optimizer.{:name}()", name, name))),
+            Fix(
+                "Call it of the model, or only if the optimizer has it.",
+                (
+                    python("model.{:name}()", name),
+                    python("if hasattr(optimizer, '{:name}'): optimizer.{:name}()", name, name),
+                ),
+            ),
         ),
         complete=True,
-    )  # fmt: skip
+    )
 
 
 def own_registry(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
@@ -72,10 +76,14 @@ def own_registry(groups: Mapping[str, str], raised: UncaughtException | None) ->
         f"Either two classes have that name, or one file is imported under two names (as a module of the project, and "
         f"as one of an installed copy of it).{again}",
         (
-            Fix("Look for both, and rename or remove one.",
-                (shell("grep -rnE --include='*.py' {} .", f"(class|def) {name}\\b"), "pip list --editable")),
-            Fix("Or let the second replace the first, if both are the same.",
-                ("@REGISTRY.register_module(force=True)  # mmengine, mmcv",)),
+            Fix(
+                "Look for both, and rename or remove one.",
+                (shell("grep -rnE --include='*.py' {} .", f"(class|def) {name}\\b"), "pip list --editable"),
+            ),
+            Fix(
+                "Or let the second replace the first, if both are the same.",
+                ("@REGISTRY.register_module(force=True)  # mmengine, mmcv",),
+            ),
         ),
         complete=True,
-    )  # fmt: skip
+    )

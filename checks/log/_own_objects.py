@@ -18,10 +18,27 @@ from ._similar_names import similar_in_lines
 PLAIN = r"[A-Za-z_][\w.]*"
 NAME = r"[A-Za-z_][\w.]*(?:\[['\"]?\w+['\"]?\])?"
 # Classes of Python's library: nothing sets an attribute of theirs later, and no file of the project defines them.
-_OF_PYTHON = frozenset({
-    "OrderedDict", "Counter", "PosixPath", "WindowsPath", "TextIOWrapper", "BytesIO", "StringIO", "BufferedReader",
-    "Thread", "Queue", "Process", "ArgumentParser", "ConfigParser", "SectionProxy", "Logger", "ElementTree", "Element",
-})  # fmt: skip
+_OF_PYTHON = frozenset(
+    {
+        "OrderedDict",
+        "Counter",
+        "PosixPath",
+        "WindowsPath",
+        "TextIOWrapper",
+        "BytesIO",
+        "StringIO",
+        "BufferedReader",
+        "Thread",
+        "Queue",
+        "Process",
+        "ArgumentParser",
+        "ConfigParser",
+        "SectionProxy",
+        "Logger",
+        "ElementTree",
+        "Element",
+    }
+)
 _LACKS = re.compile(r"'(?P<owner>\w+)' object has no attribute '(?P<name>\w+)'(?:\. Did you mean: '(?P<like>\w+)')?")
 
 

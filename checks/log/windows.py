@@ -32,10 +32,12 @@ def _of_other_package(groups: Mapping[str, str], raised: UncaughtException | Non
         "not on PATH or of another version, or the installation is damaged or for another Python.",
         (
             Fix("Install the Visual C++ redistributable.", ("winget install Microsoft.VCRedist.2015+.x64",)),
-            Fix("Install the package again, or another release of it.",
-                (reinstall(dist), shell("pip show {:package}", dist))),
+            Fix(
+                "Install the package again, or another release of it.",
+                (reinstall(dist), shell("pip show {:package}", dist)),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 # fmt: off
