@@ -63,7 +63,7 @@ def test_a_missing_setting_is_no_mistake_of_the_package(tmp_path: Path) -> None:
     ("assert args.hidden_size % args.num_attention_heads == 0", "log_assertion_of_multiples", "width is not a"),
     ("assert self.total_num_heads % tp_size == 0", "log_assertion_of_multiples", "attention heads cannot be divided"),
     ("assert args.save_retain_interval % args.save_interval == 0", "log_assertion_of_multiples", "one interval"),
-    ("assert torch.distributed.is_initialized()", "log_assertion_of_launch", "several connected ranks"),
+    ("assert torch.distributed.is_initialized()", "log_assertion_of_launch", "group of connected ranks"),
 ])  # fmt: skip
 def test_well_known_assertions_have_their_meaning(code: str, row: str, title: str, tmp_path: Path) -> None:
     found = judged(tmp_path, failed(PACKAGE, code))

@@ -46,7 +46,7 @@ JSON = ("/opt/env/lib/python3.11/json/encoder.py", "default", "raise TypeError(t
          "your call at fit.py:7 in main passes 3 positional arguments to Net.forward(), which takes 2", "def forward"),
         ("y = net(x)", (MODULE,), "TypeError: Net.forward() missing 1 required positional argument: 't'",
          "your call at fit.py:7 in main does not pass 't' to Net.forward()", "The line is"),
-        ("mean = total / len(loader)", (), "ZeroDivisionError: division by zero", "loader is empty", "on every rank"),
+        ("mean = total / len(loader)", (), "ZeroDivisionError: division by zero", "loader is empty", "several ranks"),
         ("steps = n // world", (), "ZeroDivisionError: integer division or modulo by zero", "world is 0",
             "print(world)"),
         ("x = torch.cat(parts)", (), "RuntimeError: torch.cat(): expected a non-empty list of Tensors", "parts is "
@@ -67,7 +67,7 @@ JSON = ("/opt/env/lib/python3.11/json/encoder.py", "default", "raise TypeError(t
          "the script's own code stopped the run at fit.py:7 in main: unknown loss huberr", "grep -n -B8"),
         ("raise KeyError(f'{path} lacks the keys {missing}')", (), "KeyError: \"data/a lacks the keys ['reward']\"",
          "the script's own code stopped the run at fit.py:7 in main: data/a lacks the keys ['reward']", "grep -n -B8"),
-        ("main()", (), "RecursionError: maximum recursion depth exceeded", "main calls itself without an end",
+        ("main()", (), "RecursionError: maximum recursion depth exceeded", "main calls itself too deeply",
             "repeat"),
         ("h = net.encode(x)", (GETATTR,), "AttributeError: 'TinyNet' object has no attribute 'encode'",
          "TinyNet has no attribute encode, which fit.py:7 in main reads", "def encode"),

@@ -103,7 +103,7 @@ def test_meanings(code: str, below: Frames, error: str, title: str, words: str, 
         ("x = config['params']", (), "KeyError: 'params'", "config has no key 'params'"),
         ("y = table[0]", (), "KeyError: 0", "table has no key 0"),
         ("f = rate / n", (), "ZeroDivisionError: division by zero", "n is 0"),
-        ("x = items[k]", (), "IndexError: list index out of range", "items has no item number k"),
+        ("x = items[k]", (), "IndexError: list index out of range", "items is shorter than the index k needs"),
         ("n = len(rows)", (), "TypeError: object of type 'NoneType' has no len()", "rows is None"),
         # Sizes of a trainer's batch, and maps that differ by one.
         ("trainer.train()", (_TRAINER,), _DIFFER, "two tensors have different sizes: 8 and 16"),

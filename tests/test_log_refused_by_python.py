@@ -158,7 +158,7 @@ def words(code: str, error: str, folder: Path) -> str:
         ),
         ("m = Mode('eval')", "ValueError: 'eval' is not a valid Mode", "Mode has no member with the value", "m.value"),
         ("lr = schedule[step + 2]", "IndexError: list index out of range", "a list has fewer items", "len(items)"),
-        ("n = f.split('_')[1]", "IndexError: list index out of range", "a list has fewer items", "len(items)"),
+        ("n = f.split('_')[1]", "IndexError: list index out of range", "split into fewer than 2 parts", "repr(text)"),
         ("wd = cfg.pop('wd')", "KeyError: 'wd'", "the key wd is taken out", "cfg.pop('KEY', None)"),
         (
             "d = cfg['model']['depth']",

@@ -25,7 +25,7 @@ MODULO = "ZeroDivisionError: integer division or modulo by zero"
         ("assert (cfg.batch % cfg.micro_bs == 0), 'no whole batches'", "cfg.micro_bs", ROUNDED, OF_RANKS),
         ("steps = rows // grad_accum_steps", "grad_accum_steps", ROUNDED, OF_RANKS),
         ("self.accumulation = batch // args.per_gpu_batch_size", "args.per_gpu_batch_size", ROUNDED, PER_GPU),
-        ("n = args.batch_size // self.dp_size", "self.dp_size", OF_RANKS, ROUNDED),
+        ("n = args.batch_size // self.dp_size", "self.dp_size", "tensor, pipeline", PER_GPU),
         ("each = rows % num_gpus", "num_gpus", OF_RANKS, ROUNDED),
     ],
 )  # fmt: skip

@@ -11,6 +11,7 @@ from mgpu.snapshot import TracedCall, UncaughtException
 from ._followed_values import operands
 from ._messages import short_name
 from ._own_objects import NAME, Meaning
+from ._values_that_are_none import is_setting
 
 _LENGTH = re.compile(rf"/ {{0,2}}(?:float\(|max\()?len\((?P<of>{NAME})\)")
 _DIVISOR = re.compile(rf"[/%]{{1,2}} {{0,2}}({NAME})(?![\w(])")
@@ -28,6 +29,11 @@ _BATCH = re.compile(
     r"grad_?accum\w*|accumulation)(?:_per_\w+|_size)?"
 )
 _RANKS = re.compile(r"(?i)(?:\w+_)?(?:world_?size|n(?:um)?_?(?:gpus?|devices|process(?:es)?|ranks|replicas)|dp_?size)")
+_GPUS = re.compile(r"(?i)gpus?|devices")
+_PERIOD = re.compile(
+    r"(?i)(?:\w+_)?(?:freq\w*|every\w*|interval|period|steps|iters|epochs)$|(?:save|log|eval|print|vis|val|test)\w*$"
+)
+_DURATION = re.compile(r"(?i)(?:\w+_)?(?:elapsed|duration|time|seconds|secs?|dt|delta|toc)(?:_\w+)?$")
 _OF_VERL = re.compile(r"(?:ppo_micro|log_prob_micro|micro)_batch_size$")
 _ADDS = re.compile(r"(?:__init__|__call__|__iadd__|(?:update|add|append|accumulate|record|log|step|put|push)\w*)")
 
@@ -42,20 +48,15 @@ def zero_share(one: UncaughtException) -> Meaning | None:
     title = f"{divisor} is 0, and {one.place or one.library} divides by it"
     shown = Fix(f"Print {divisor}, and what it is computed from.", (python("print({:dotted})", divisor),))
     if found.re is _RANKS:
-        return Meaning(
-            title,
-            "It is a number of ranks or GPUs. Either it was divided by a tensor, pipeline, sequence or context "
-            "parallel size that is larger and rounded down to 0, or this process sees no GPU.",
-            (Fix("Start at least as many ranks as the parallel sizes multiply to, or make these smaller."), shown),
-        )
+        return _of_ranks(title, found[0], shown)
     of_verl = "verl" in one.packages and _OF_VERL.match(found[0])
     per_gpu = (shell("{:name}_per_gpu=1  # verl", found[0]),) if of_verl else ()
     return Meaning(
         title,
-        "Unless it is set to 0, it was divided and rounded down: usually by the number of ranks, because the setting "
-        "is for all ranks together and is less than their number, or by a larger batch.",
+        "Unless it is set to 0, it was divided and rounded down: by the number of ranks or GPUs, because the setting "
+        "is for all of them together and is less than their number, or by a larger batch.",
         (
-            Fix("Set it to at least the number of ranks (a multiple of it), or start fewer ranks."),
+            Fix("Set it to at least 1, and with several ranks to a multiple of their number, or start fewer ranks."),
             *(
                 ()
                 if re.search(r"(?:^|_)per_", found[0])
@@ -63,6 +64,29 @@ def zero_share(one: UncaughtException) -> Meaning | None:
             ),
             shown,
         ),
+    )
+
+
+def _of_ranks(title: str, name: str, shown: Fix) -> Meaning:
+    """Explain a number of ranks or GPUs that is 0."""
+    if _GPUS.search(name):
+        return Meaning(
+            title,
+            "If it is torch.cuda.device_count(), this process sees no GPU: there is none, CUDA_VISIBLE_DEVICES hides "
+            "it, or torch was installed without CUDA. If it is a setting, it is 0, or became 0 when it was divided.",
+            (
+                Fix(
+                    "Check which GPUs this process sees.",
+                    ("python -c 'import torch; print(torch.version.cuda, torch.cuda.device_count())'", "mgpu doctor"),
+                ),
+                shown,
+            ),
+        )
+    return Meaning(
+        title,
+        "It is a number of ranks. Unless it is set to 0, it was divided by a tensor, pipeline, sequence or context "
+        "parallel size that is larger, and rounded down to 0.",
+        (Fix("Start at least as many ranks as the parallel sizes multiply to, or make these smaller."), shown),
     )
 
 
@@ -81,11 +105,36 @@ def zero_divisor(one: UncaughtException) -> Meaning | None:
     divisor = _divisor(one)
     if divisor is None:
         return None
-    return _uncounted(one, divisor) or Meaning(
-        f"{divisor} is 0, and {one.place} divides by it",
-        "It was computed from a length, a size or a number of ranks that is 0 or rounded down to 0: a dataset "
-        "smaller than a batch, a batch smaller than the number of ranks, or an empty split.",
-        (Fix(f"Print {divisor}, and what it is computed from.", (python("print({:dotted})", divisor),)),),
+    title = f"{divisor} is 0, and {one.place} divides by it"
+    shown = Fix(f"Print {divisor}, and what it is computed from.", (python("print({:dotted})", divisor),))
+    name = re.findall(r"\w+", divisor)[-1]
+    if counted := _uncounted(one, divisor):
+        return counted
+    if re.search(rf"%\s*{re.escape(divisor)}", one.code or "") and (is_setting(divisor) or _PERIOD.search(name)):
+        return Meaning(
+            title,
+            "The line does something every so many steps. Either the setting is 0, such as to turn it off, which this "
+            "code does not expect, or it was computed from a length and rounded down to 0.",
+            (
+                Fix(
+                    "Set it to at least 1. To turn it off, set it to more than all steps, or test for 0 first.",
+                    (python("if {:dotted} and step % {:dotted} == 0:", divisor, divisor),),
+                ),
+                shown,
+            ),
+        )
+    if _DURATION.search(name):
+        return Meaning(
+            title,
+            "It is probably a time that passed between two moments: none was measured, because both are the same, or "
+            "closer than the clock measures (time.time() on Windows).",
+            (Fix("Measure with a finer clock, and divide only if time has passed.", ("time.perf_counter()",)), shown),
+        )
+    return Meaning(
+        title,
+        "Either it counts something of which there was nothing (no sample, no batch, no hit, no valid entry of a "
+        "mask), or it was computed from a length or a size and rounded down to 0.",
+        (shown,),
     )
 
 

@@ -20,7 +20,8 @@ _LOADING = within(
     r"build_model\w*|create_model\w*|init_model\w*|setup_model\w*|load_checkpoint_and_dispatch|dispatch_model|"
     r"convert_and_load_state_dict_in_model|_load_state_dict_into_meta_model|set_module_tensor_to_device)$")
 _SAVING = either(
-    within(r" in (?:_?(?:\w+_)?save(?:_(?!for_backward|on_cpu|tensor)\w+)?|dump_checkpoint|export_\w*model\w*|"
+    within(r" in (?:_?(?:\w+_)?save|_?(?:\w+_)?save_(?!for_backward|on_cpu|tensor)\w*(?:check|ckpt|chkpt|model|state|"
+           r"weight|network|pretrained|fsdp|full|optim|shard|adapter|lora|param|all)\w*|dump_checkpoint|export_\w*model\w*|"
            r"get_(?:\w+_)?state_dict|\w*consolidated\w*state_dict|\w*gather\w*_(?:state_dict|weights|params)|"
            r"state_dict|"
            r"_(?:full|sharded|local)_(?:pre|post)_state_dict_hook|clone_tensors_for_torch_save)$"),
@@ -46,6 +47,10 @@ _DDP_INIT = within(r"torch/nn/parallel/distributed\.py in (?:__init__|_ddp_init_
 _TO_GPU = every(within(r"torch/nn/modules/module\.py in (?:to|cuda|_apply|convert)$"),
                 never(within(r"torch/nn/modules/module\.py in cpu$")))
 
+# Loading and saving never compute a forward pass: a function with such a name then does more than that.
+_COMPUTES = within(r" in (?:forward|backward|_call_impl|run_backward)$")
+_GATHERS = either(within(r"fsdp|deepspeed|/distributed/|megatron|state_dict|consolidat|gather"),
+                  line_of("log_gpu_memory_full", r"Failed to clone\(\) tensor with name"), shown("fsdp"))
 _VALIDATES = within(r" in (?:\w*validat\w*|_?validate_images|sample_images?)$")
 _DECODES = within(r"autoencoders?/\S+ in _?decode$| in \w*(?:vae|ae)_decode\w*$")
 
@@ -100,7 +105,16 @@ BEFORE_STEPS = (
          trace("transformers/trainer.py in save_model",
                "deepspeed/runtime/engine.py in _zero3_consolidated_16bit_state_dict"),
          "https://github.com/huggingface/transformers/issues/12587"),
-    Case(every(_SAVING, never(_RESUMING)),
+    Case(every(_SAVING, never(_RESUMING), never(_GATHERS), never(_COMPUTES)),
+         "a GPU's memory is full while a checkpoint is saved",
+         "Saving itself needs little of the GPU's memory. What is saved is copied there before: a deep copy or an "
+         "average of the weights, weights that are merged or converted, or a sharded model that is gathered.",
+         (Fix("Copy to host memory before saving, and keep nothing of it.",
+              ("state = {{name: t.detach().cpu() for name, t in model.state_dict().items()}}",)),
+          Fix("Free the cache before it.", ("torch.cuda.empty_cache()",))),
+         trace("train.py in main", "train.py in save_checkpoint"),
+         "https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management"),
+    Case(every(_SAVING, never(_RESUMING), never(_COMPUTES)),
          "a GPU's memory is full while a checkpoint is saved: the full state dict is gathered on the GPU",
          "The training steps fit. A full (unsharded) state dict puts the whole model, and of an EMA or a reference "
          "model its copy, on the GPU of each rank in addition. The batch size is not the cause.",
@@ -181,7 +195,7 @@ BEFORE_STEPS = (
          "Setting args.fsdp: {'fsdp': 'full_shard auto_wrap'}\n" + trace(
              "train.py in main", "transformers/modeling_utils.py in from_pretrained"),
          "https://github.com/modelscope/ms-swift/pull/9980"),
-    Case(every(_RESUMING, never(within(r" in (?:from_pretrained|_load_pretrained_model)$"))),
+    Case(every(_RESUMING, never(within(r" in (?:from_pretrained|_load_pretrained_model)$")), never(_COMPUTES)),
          "a GPU's memory is full while a checkpoint is loaded",
          "torch.load puts tensors on the GPU that they were saved from, so every rank may load onto GPU 0. The "
          "checkpoint and the model then need the GPU at the same time, and the optimizer's states too.",
@@ -193,8 +207,8 @@ BEFORE_STEPS = (
          "https://github.com/huggingface/transformers/issues/22123"),
     Case(_LOADING,
          "a GPU's memory is full while the model is loaded",
-         "The weights alone do not fit on one GPU, or every rank loads the whole model onto its GPU (or all onto "
-         "GPU 0) before it is sharded. The batch size does not matter yet.",
+         "The weights alone do not fit on one GPU, other models or processes hold a part of it, or every rank loads "
+         "the whole model onto its GPU (or all onto GPU 0) before it is sharded. The batch size does not matter yet.",
          (Fix("Shard the model while it is loaded (FSDP or ZeRO-3), and remove device_map and .to('cuda').",
               ("mgpu configure", "accelerate launch --use_fsdp --fsdp_cpu_ram_efficient_loading true ...")), BF16,
           Fix("Check what else is on the GPU.", ("nvidia-smi",))),
@@ -221,8 +235,9 @@ BEFORE_STEPS = (
          "https://github.com/pytorch/pytorch/issues/20532"),
     Case(_TO_GPU,
          "a GPU's memory is full while the model is moved to it",
-         "The whole model goes to one GPU, before it is sharded. Without sharding, training then needs 16 bytes per "
-         "trained parameter on each GPU. The batch size does not matter yet.",
+         "The whole model goes to one GPU. Other models of the script and other processes can hold a part of it. "
+         "Without sharding, training then needs 16 bytes per trained parameter on each GPU. The batch size does not "
+         "matter yet.",
          (Fix("Shard the model (FSDP, ZeRO-3), and remove .to('cuda').", ("mgpu configure",)), BF16,
           Fix("If it should fit: check that each rank uses its own GPU, and what else is on it.",
               ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))", "nvidia-smi"))),

@@ -30,6 +30,16 @@ def used_as_data(code: str | None, name: str) -> bool:
     return bool(uses) and all(use == "[" or use[1:] in _OF_TABLES for use in uses)
 
 
+_SELDOM_VALUES = frozenset({"os", "sys", "np", "pd", "plt", "nn", "torch"})
+
+
+def used_as_value(code: str | None, name: str) -> bool:
+    """Whether a line has a name that is also a module's only as a plain value: no attribute is read, nothing called."""
+    text = _QUOTED.sub("''", code or "")
+    after = re.findall(rf"(?<![\w.]){re.escape(name)}\b ?(\(|\.|)", text)
+    return bool(after) and not any(after) and name not in _SELDOM_VALUES
+
+
 def not_in_kernel(one: UncaughtException, name: str, like: str | None, imported: Fix | None) -> Meaning:
     """Explain a name that a notebook's kernel does not have; `imported`: how to import it."""
     new = (

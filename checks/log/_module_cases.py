@@ -75,8 +75,17 @@ _NO_MODULE = re.compile(r"(?:^|\.)(?:to|cuda|cpu|print|len|backward|step|float|h
 _MAIN = frozenset({"model", "self.model", "net", "self.net", "unet", "transformer"})
 
 
+_GPUS = re.compile(r"(?i)cuda|^mps|xpu|npu|xla|hpu")
+_DISTRIBUTED = frozenset({"accelerate", "transformers", "diffusers", "trl", "peft", "deepspeed"})
+
+
 def _on_gpu(name: str) -> bool:
-    return "cuda" in name.lower()
+    return bool(_GPUS.search(name))
+
+
+def of_accelerate(one: UncaughtException | None) -> bool:
+    """Whether the exception went through accelerate or a library that is built on it."""
+    return one is not None and bool(_DISTRIBUTED & {*one.packages})
 
 
 def called_module(one: UncaughtException | None) -> str | None:
@@ -87,17 +96,22 @@ def called_module(one: UncaughtException | None) -> str | None:
     return None
 
 
-def never_moved(name: str | None, where: str) -> Meaning:
-    """Explain a module whose weights are on the CPU while its input is on the GPU."""
+def never_moved(name: str | None, where: str, *, accelerated: bool) -> Meaning:
+    """Explain a module whose weights are on the CPU while its input is on the GPU.
+
+    `accelerated`: accelerate moves what it prepares.
+    """
     module, of_module = name or "MODULE", f"the weights of {name}" if name else "a module's weights"
+    title = f"{of_module} are on the CPU, and its input is on the GPU{where}"
+    if not accelerated:
+        return _left_behind(title, module)
     only = (
         "" if module in _MAIN else " A frozen part (an encoder, a VAE, a reward or teacher model) is not moved by it."
     )
     return Meaning(
-        f"{of_module} are on the CPU, and its input is on the GPU{where}",
-        "The module was not moved to the GPU. model.to() moves modules that are attributes or in an nn.ModuleList: not "
-        "those in a Python list or dict, and not those that are made or loaded after it. accelerator.prepare() and DDP "
-        f"move only what they are given.{only}",
+        title,
+        f"The module was never moved to the rank's GPU. accelerator.prepare() and DDP move only what they are "
+        f"given.{only}",
         (
             Fix(
                 "Move it once, before the training loop, in the dtype of its input.",
@@ -111,11 +125,39 @@ def never_moved(name: str | None, where: str) -> Meaning:
     )
 
 
-def input_not_moved(name: str | None, where: str) -> Meaning:
-    """Explain an input on the CPU of a module whose weights are on the GPU."""
+def _left_behind(title: str, module: str) -> Meaning:
+    """Explain a module that the script did not move, or of which it left out a part."""
     return Meaning(
-        f"the input of {name or 'a module'} is on the CPU, and its weights are on the GPU{where}",
-        "The batch, or a tensor made in the script, was not moved to the GPU of this process.",
+        title,
+        "The module, or a part of it, was not moved to the GPU. model.to(device) moves the layers that a module "
+        "has as attributes or in nn.ModuleList: not those in a plain list or dict, nor those that are made in "
+        "forward(). accelerator.prepare() and DDP move only what they are given.",
+        (
+            Fix("Move it once, before the loop.", (python("{:dotted}.to(device)", module),)),
+            Fix(
+                "If it was moved, look for the layers that are left.",
+                (
+                    python("print([n for n, p in {:dotted}.named_parameters() if p.device.type == 'cpu'])", module),
+                    "self.layers = nn.ModuleList(layers)  # not a list",
+                ),
+            ),
+        ),
+    )
+
+
+def input_not_moved(name: str | None, where: str, *, accelerated: bool) -> Meaning:
+    """Explain an input on the CPU of a module whose weights are on the GPU."""
+    title = f"the input of {name or 'a module'} is on the CPU, and its weights are on the GPU{where}"
+    if not accelerated:
+        return Meaning(
+            title,
+            "The batch, or a tensor made in the script, was not moved to the GPU. x.to(device) returns the moved "
+            "tensor and does not change x.",
+            (Fix("Move it to the device of the weights.", ("x = x.to(next(model.parameters()).device)",)),),
+        )
+    return Meaning(
+        title,
+        "The batch, or a tensor made in the script, was not moved to the rank's GPU.",
         (
             Fix("Move the tensor before the call.", ("x = x.to(accelerator.device)", "mgpu doctor --script train.py")),
             Fix("With accelerate, let it move the batches.", ("loader = accelerator.prepare(loader)",)),
@@ -132,9 +174,9 @@ def explain_input_type(one: UncaughtException | None) -> Meaning | None:
     name = called_module(one)
     module, where = name or "MODULE", f" ({one.place})" if one.place else ""
     if input_on_gpu and not weight_on_gpu:
-        return never_moved(name, where)
+        return never_moved(name, where, accelerated=of_accelerate(one))
     if weight_on_gpu and not input_on_gpu:
-        return input_not_moved(name, where)
+        return input_not_moved(name, where, accelerated=of_accelerate(one))
     return Meaning(
         f"the input of {name or 'a module'} has another dtype than its {found['what']}: {found['input']} and "
         f"{found['weight']}{where}",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from mgpu.check import Fix
 from mgpu.command_line import shell
 from mgpu.snapshot import UncaughtException
 
+from ._followed_values import parsed
 from ._messages import in_one_line, short_name
 from ._missing_weights import missing_weights, with_short_paths
 from ._own_objects import Meaning, file_of
@@ -19,12 +21,34 @@ _LEVEL = re.compile(r"^\W*(?:WARNING|ERROR|INFO|CRITICAL|FATAL)\W+", re.IGNORECA
 _SENTENCE = 2  # spaces of a message that is more than a key
 
 
+_OF_MACHINE = re.compile(
+    r"(?i)\b(?:gpus?|cuda|device|driver|nccl|ecc|nvlink|xid|memory|oom|timed? ?out|timeout|rank|connect\w*|network|"
+    r"distributed|world.size|nan|inf|isnan|isfinite|finite|mps|tpu|npu|rocm|hip)\b|cuda|nvidia"
+)
+
+
+def _not_a_gpu(code: str, one: UncaughtException) -> str:
+    """Return what it is about, unless line or message name a part of the machine, or numbers that are not finite."""
+    if _OF_MACHINE.search(f"{code} {one.message} {one.more or ''}".replace("_", " ")):
+        return ""
+    return " It is about the settings or the data that it got, not about a GPU or the ranks' communication."
+
+
+def _condition(code: str) -> str:
+    """Return what an assertion requires, without its message, as the line writes it."""
+    tree = parsed(code)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)] if tree else []
+    if len(nodes) == 1 and code.isascii():
+        return code[nodes[0].test.col_offset : nodes[0].test.end_col_offset]
+    return re.split(r",\s*f?['\"]", code.removeprefix("assert "), maxsplit=1)[0].strip()
+
+
 def _stops_itself(one: UncaughtException, said: str) -> Meaning:
     """Explain `assert False`, with which a script stops where nothing that it knows fits."""
     return Meaning(
         f"the script's own code stopped the run at {one.place}{said}",
         "The line is an assertion that always fails: the branches above it know some kinds of input (a format, a name, "
-        "a type), and this run gave something else. It is about the settings or the data, not about a GPU.",
+        "a type), and this run gave something else.",
         (
             Fix(
                 "Read the conditions above that line, and print what they test.",
@@ -42,7 +66,7 @@ def stopped_by_itself(one: UncaughtException) -> Meaning | None:
     if absent := missing_weights(one):
         return absent
     if code.startswith("assert ") and short == "AssertionError":
-        condition = re.split(r",\s*f?['\"]", code.removeprefix("assert "), maxsplit=1)[0].strip()
+        condition = _condition(code)
         said = "" if one.message.startswith("assert ") else f": {with_short_paths(one.message)}"
         if condition in ("False", "0"):
             return _stops_itself(one, said)
@@ -53,8 +77,7 @@ def stopped_by_itself(one: UncaughtException) -> Meaning | None:
             return square
         return Meaning(
             f"a check in the script's own code failed at {one.place}{said or f': {condition}'}",
-            f'The script requires "{condition}", and it does not hold in this run. It is about the settings or the '
-            f"data that it got, not about a GPU.{printed}",
+            f'The script requires "{condition}", and it does not hold in this run.{_not_a_gpu(code, one)}{printed}',
             (
                 Fix("Compare these values with the condition, and correct where the one that differs comes from.")
                 if printed
@@ -79,8 +102,8 @@ def _raised_by_script(one: UncaughtException, code: str) -> Meaning:
     )
     return Meaning(
         f"the script's own code stopped the run at {one.place}: {with_short_paths(said)}",
-        f"The script raises this {short_name(one.type)} itself, when it gets something that it does not accept. It is "
-        "not a fault of a GPU or of the ranks' communication.",
+        f"The script raises this {short_name(one.type)} itself, when it finds something that it does not accept."
+        f"{_not_a_gpu(code, one)}",
         (
             Fix("Change what the message names: an option, a name, a path or the data."),
             Fix(
@@ -92,13 +115,17 @@ def _raised_by_script(one: UncaughtException, code: str) -> Meaning:
 
 
 def endless_recursion(one: UncaughtException) -> Meaning | None:
-    """Explain a function that calls itself without an end."""
+    """Explain a function that calls itself without an end, or too often."""
     if short_name(one.type) != "RecursionError":
         return None
     return Meaning(
-        f"{(one.place or 'a function').rpartition(' in ')[2]} calls itself without an end ({one.place})",
-        "The same frames repeat. A method that calls itself instead of its base class, __getattr__ that reads an "
-        "attribute that does not exist yet (before super().__init__(), or while it is copied to a worker), or a "
-        "structure that contains itself.",
-        (Fix("Look for the frames that repeat, and end the recursion there."),),
+        f"{(one.place or 'a function').rpartition(' in ')[2]} calls itself too deeply, probably without an end "
+        f"({one.place})",
+        "Frames of the traceback repeat. A method that calls itself instead of its base class, __getattr__ that reads "
+        "an attribute that does not exist yet (before super().__init__(), or while it is copied to a worker), or a "
+        "structure that contains itself. Or a tree or list is really deeper than Python's limit of 1,000 calls.",
+        (
+            Fix("Look for the frames that repeat, and end the recursion there."),
+            Fix("If the structure is that deep, use a loop, or raise the limit.", ("sys.setrecursionlimit(10_000)",)),
+        ),
     )

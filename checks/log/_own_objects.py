@@ -17,6 +17,28 @@ from ._similar_names import similar_in_lines
 
 PLAIN = r"[A-Za-z_][\w.]*"
 NAME = r"[A-Za-z_][\w.]*(?:\[['\"]?\w+['\"]?\])?"
+# Classes of Python's library: nothing sets an attribute of theirs later, and no file of the project defines them.
+_OF_PYTHON = frozenset(
+    {
+        "OrderedDict",
+        "Counter",
+        "PosixPath",
+        "WindowsPath",
+        "TextIOWrapper",
+        "BytesIO",
+        "StringIO",
+        "BufferedReader",
+        "Thread",
+        "Queue",
+        "Process",
+        "ArgumentParser",
+        "ConfigParser",
+        "SectionProxy",
+        "Logger",
+        "ElementTree",
+        "Element",
+    }
+)
 _LACKS = re.compile(r"'(?P<owner>\w+)' object has no attribute '(?P<name>\w+)'(?:\. Did you mean: '(?P<like>\w+)')?")
 
 
@@ -77,12 +99,16 @@ def lacks(one: UncaughtException) -> Meaning | None:
     if typed := found["like"] or similar_in_lines(one, name):
         return _misspelled(owner, name, typed, one)
     package = skew.package_of(owner)
+    if owner in _OF_PYTHON:
+        return _of_python(owner, name, one)
+    method = re.search(rf"\bself\.{name}\(", one.own_code or "")
+    outside = " Or its definition is not inside of the class: it is indented wrongly." if method else ""
     whose = (
         f"{owner} is probably a class of {skew.distribution(package)}: another release of it may have {name}."
         if package
         else f"Either {name} is misspelled, {owner} sets it later or only in some cases (before super().__init__(), "
-        f"after "
-        "this line, in another mode), or the object is not the one that the code was written for."
+        "after this line, in another mode), or the object is not the one that the code was written for, such as "
+        f"another model or a wrapper.{outside}"
     )
     return Meaning(
         f"{owner} has no attribute {name}, which {one.place} reads",
@@ -98,6 +124,15 @@ def lacks(one: UncaughtException) -> Meaning | None:
                 else ()
             ),
         ),
+    )
+
+
+def _of_python(owner: str, name: str, one: UncaughtException) -> Meaning:
+    return Meaning(
+        f"an object of Python's class {owner} has no {name}, which {one.place} reads",
+        f"Either {name} is misspelled, or the object is not the one that the code was written for: it was loaded, "
+        "returned or passed in another form.",
+        (Fix("Print what it is, and look where it comes from.", ("print(type(value), value)",)),),
     )
 
 
@@ -140,16 +175,71 @@ def other_type(one: UncaughtException) -> Meaning | None:
     return None
 
 
+_PARTS = re.compile(r"\.r?split\([^()]*\)\[(?P<index>-?\d+)\]")
+_FILES = re.compile(r"(?P<call>\b(?:glob\.)?i?glob\([^()]*\)|\b(?:os\.)?listdir\([^()]*\))\)*\[(?:0|-1)\]")
+_SUBSCRIPT = re.compile(r"(?<=[\w)\]])\[")
+
+
+def _short_result(code: str, one: UncaughtException) -> Meaning | None:
+    """Explain the parts of a text, or the files of a pattern, of which the only item that the line reads is missing."""
+    if len(_SUBSCRIPT.findall(code)) != 1:
+        return None
+    if (parts := _PARTS.search(code)) and not parts["index"].startswith("-"):
+        return Meaning(
+            f"a text was split into fewer than {int(parts['index']) + 1} parts ({one.place})",
+            "A line, a file name or an option has another form than the code expects: another separator, an empty or "
+            "last line, or a shorter name.",
+            (Fix("Print the text, and skip or correct what has another form.", ("print(repr(text))",)),),
+            of_code=False,
+        )
+    if files := _FILES.search(code):
+        return Meaning(
+            f"{files['call']} found nothing ({one.place})",
+            "The folder is empty, another one is meant (a relative path starts at the current folder), the pattern "
+            "does not match the names, or the step that writes the files has not run.",
+            (Fix("Print what it looks for, and what is there.", ("print(os.getcwd(), pattern)", "ls FOLDER | head")),),
+            of_code=False,
+        )
+    return None
+
+
 def too_short(one: UncaughtException) -> Meaning | None:
+    """Explain a list that has fewer items than the line reads."""
+    in_list = short_name(one.type) == "IndexError" and "list index out of range" in one.message
+    if in_list and (meant := _short_result(one.code or "", one)):
+        return meant
     marked = subscript(one)
     found = [marked] if marked else re.findall(rf"({PLAIN})\[(-?\d+|[a-z_]\w*)\](?!\[)", one.code or "")
     if short_name(one.type) != "IndexError" or "index out of range" not in one.message or len(found) != 1:
         return None
     name, index = found[0]
+    if name == "sys.argv" and index.isdigit():
+        return _without_argument(int(index), one)
+    by_name = not index.lstrip("-").isdigit()
     fewer = f"has fewer than {int(index) + 1} items" if index.isdigit() else f"has no item number {index}"
+    what = f"{name} is shorter than the index {index} needs" if by_name else f"{name} {fewer}"
+    printed = (
+        python("print(len({:dotted}), {:dotted})", name, index)
+        if by_name
+        else python("print(len({:dotted}), {:dotted})", name, name)
+    )
     return Meaning(
-        f"{name} {fewer} ({one.place})",
+        f"{what} ({one.place})",
         "It is shorter than the code expects: a text that was split into fewer parts, a model with fewer layers, fewer "
         "arguments or files, or an index that was computed for another list.",
-        (Fix("Print its length, and where it comes from.", (python("print(len({:dotted}), {:dotted})", name, name),)),),
+        (Fix("Print its length, and where it comes from.", (printed,)),),
+    )
+
+
+def _without_argument(number: int, one: UncaughtException) -> Meaning:
+    return Meaning(
+        f"the script was started without its argument number {number} ({one.place})",
+        f"sys.argv[{number}] is the text number {number} after the script's name on the command line. Without a "
+        "launcher's or a job script's help, nothing else fills it; a notebook has other arguments.",
+        (
+            Fix(
+                "Pass it, or see in the script which arguments it reads.",
+                (shell("grep -n sys.argv {:path}", file_of(one)), shell("python {:path} ARGUMENT", file_of(one))),
+            ),
+        ),
     )

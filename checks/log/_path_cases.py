@@ -11,11 +11,9 @@ from ._circumstances import (
     either,
     every,
     line_of,
-    never,
     own_line,
     raised_alone,
     said,
-    several_ranks,
     shown,
     source_line,
     within,
@@ -132,15 +130,6 @@ RELATIVE = Case(
     "    vocab = pickle.load(open(name, 'rb'))\n"
     "FileNotFoundError: [Errno 2] No such file or directory: 'vocab.pkl'",
     "https://docs.python.org/3/library/os.html#os.getcwd")
-OF_ONE_PROCESS = Case(
-    every(raised_alone, never(several_ranks), _in_path(r"'(?:/|~|[A-Za-z]:)[^']+'")),
-    "a file that the script reads does not exist: {path}",
-    "The path is of another machine or container, the data was not downloaded, unpacked or mounted there, its name "
-    "differs (capital letters, a suffix, one level more or less), or a list of files names some that were removed.",
-    (Fix("See which part of the path exists.", ("namei {path:path}",)),),
-    'Traceback (most recent call last):\n  File "/home/user/fit.py", line 12, in main\n    img = Image.open(path)\n'
-    "FileNotFoundError: [Errno 2] No such file or directory: '/data/img/1.jpg'",
-    "https://docs.python.org/3/library/exceptions.html#FileNotFoundError")
 PATHS = (
     Case(_in_path(rf"'[^']*{TWICE}"),
          "{path} does not exist: the path has a folder twice",

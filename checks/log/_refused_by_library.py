@@ -232,7 +232,7 @@ _OF_ITEMS = (
             "The name or line has another form than the pattern: a suffix such as .tmp, another separator, an empty "
             "text. re.match looks at the beginning only.",
             (Fix("Print the text, and handle the case.", ("print(repr(text))", "if match := re.search(p, text): ...")),
-             )),
+             ), line=r"\bre\.|(?:match|search|regex|pattern|_re|\bm)\b|(?:match|search|finditer)\("),
     Refusal("AttributeError", r"^'NoneType' object has no attribute '(?P<name>\w+)'", "something is None where the "
             "line "
             "reads .{name}{at}", "A call on this line, or a value that it reads, gave nothing: a function without a "
@@ -259,6 +259,14 @@ _OF_ITEMS = (
     Refusal("ValueError", r"^(?:max|min)\(\) (?:arg|iterable argument) is (?:an )?empty", "the largest or smallest of "
             "nothing is taken{at}", "A pattern of files, a filter or a list of results has no items.",
             (Fix("Ask first, or give a default.", ("max(values, default=None)",)),)),
+    Refusal("ValueError", r"^could not convert string to float: (?P<text>.*)",
+            "a column of texts is used as numbers, such as {text}{at}",
+            "A table has a column of names, dates or categories, or a text in place of a missing number ('', '?', "
+            "'1,5'). These functions need numbers.",
+            (Fix("See which columns have texts.", ("print(df.dtypes)",)),
+             Fix("Encode categories, convert numbers, or leave the column out.",
+                 ("pd.get_dummies(df)", "pd.to_numeric(df['c'], errors='coerce')"))),
+            within=r"^(?:pandas|sklearn|xgboost|lightgbm|imblearn|statsmodels)/"),
     Refusal("ValueError", r"^invalid literal for int\(\) with base \d+: (?P<text>.*)|^could not convert string to "
             r"float: "
             r"(?P<other>.*)", "a text that is converted to a number is none: {text}{other}{at}",
@@ -309,6 +317,13 @@ BEFORE_OTHERS = (
             "The name is misspelled, has other letters (upper or lower case), or was added in another release.",
             (Fix("Print its members.", ("print(list(Mode))",)),), of_code=True, raised=r"_member_map_\[",
             own=True),
+    Refusal("TypeError", r"^'(?:type|ABCMeta)' object is not subscriptable$",
+            "the line takes an item of the class {of} itself, and not of an object of it{at}",
+            "A class has no items. An object is meant, or the name holds a class in place of what it should hold.",
+            (Fix("Make an object first, or use the name of the object.", ("table = Table(...); table[0]",)),),
+            of_code=True, own=True,
+            line=r"^(?!(?:async )?def |class |@|[\w.]+ ?: )(?:.*[=(,\s])?(?P<of>[A-Z]\w*[a-z]\w*)"
+                 r"\[(?:-?\d+|['\"]|[ijkn]\]|\w*(?:idx|index|key|name)\])"),
     Refusal("TypeError", r"^'(?:type|ABCMeta)' object is not subscriptable$|unsupported operand type\(s\) for \|: "
             r"(?!'NoneType' and 'NoneType')'(?:type|ABCMeta|(?:types\.)?GenericAlias|_GenericAlias|"
             r"_UnionGenericAlias|NoneType)' and '(?:type|NoneType|ABCMeta|(?:types\.)?GenericAlias|_GenericAlias)'",

@@ -124,11 +124,14 @@ _INDICES = alike(
 )
 _OTHER_NUMBERS = (Fix("Convert it before.", ("x = x.float()", "2.0 ** -x")),)
 _TYPES = alike(
-    "Masks are bool, and torch does not take numbers for them. Arithmetic with - is not defined for bools.",
-    (Fix("Make the mask bool, or compute with numbers.",
-         ("mask = mask.bool()", "inverse = ~mask", "1 - mask.float()")),),
+    "Arithmetic with - is not defined for bools: comparisons, masks and logical operations make them.",
+    (Fix("Say what is meant: the opposite, the difference, or numbers.",
+         ("inverse = ~mask", "differs = a ^ b", "a.float() - b.float()")),),
     (r"(?:Subtraction|Negation), the `-` operator, (?:with|on) (?P<what>a bool tensor|two bool tensors)",
      "{what} in a subtraction: bools have no -{at}"),
+) + alike(
+    "Masks are bool, and torch does not take numbers for them.",
+    (Fix("Make the mask bool.", ("mask = mask.bool()", "mask = values > 0")),),
     (r"masked_fill_? only supports boolean masks, but got mask with dtype (?P<got>[\w ]+)",
      "the mask of masked_fill() has the type {got}, not bool{at}"),
     (r"where expected condition to be a boolean tensor, but got a tensor with dtype (?P<got>\w+)",

@@ -34,6 +34,7 @@ _SERVICES = {"openai": "OpenAI", "anthropic": "Anthropic", "groq": "Groq"}  # th
 _SAID = re.compile(r"['\"](?:message|error|detail|msg)['\"]: (?P<quote>['\"])(?P<said>.{4,}?)(?P=quote)(?=[,}])", re.S)
 _MOST = 160  # characters of what the service said
 _NO_CREDIT = re.compile(
+    r"exceeded your current quota|"
     r"insufficient[_ ](?:quota|balance|credits?|funds)|(?:credit )?balance is too low|positive balance|"
     r"billing_hard_limit|exceeded your monthly included credits|payment required|out of credits?",
     re.I,

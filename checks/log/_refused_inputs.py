@@ -16,6 +16,7 @@ from ._refused_by_configs import OF_CONFIGS
 from ._refused_by_engines import OF_ENGINES
 from ._refused_by_frameworks import OF_FRAMEWORKS
 from ._refused_dataset_calls import OF_DATASETS
+from ._refused_downloads import DOWNLOADS
 from ._refused_lightning_calls import OF_LIGHTNING
 from ._refused_model_calls import OF_MODELS
 from ._refused_training_settings import OF_TRAINING
@@ -284,6 +285,17 @@ _OF_ARRAYS = (
             "index of an array.",
             (Fix("Use // for divisions, and convert arrays of indices.", ("a[idx.astype(int)]", "print(repr(i))")),),
             of_code=True),
+    Refusal("TypeError", r"^only integer scalar arrays can be converted to a scalar index",
+            "arrays are passed to {call}() one by one, and it takes a list of them{at}",
+            "The second argument of these functions is the axis, a whole number.",
+            (Fix("Put them into a list.", ("np.concatenate([a, b])", "np.vstack([a, b])")),), of_code=True,
+            line=r"\b(?P<call>concatenate|stack|vstack|hstack|append)\((?![\[(])"),
+    Refusal("TypeError", r"^only integer scalar arrays can be converted to a scalar index",
+            "an array with several values is used as one index or count{at}",
+            "Lists take one whole number as an index, and range() and shapes take whole numbers. Only arrays of numpy "
+            "take an array of indices.",
+            (Fix("Make an array of the list, or take the items one by one.",
+                 ("np.asarray(items)[idx]", "[items[i] for i in idx]")),), of_code=True),
     Refusal("ValueError", r"^(?P<end>high|low) is out of bounds for (?P<kind>\w+)",
             "a bound of a random number does not fit its type, {kind}{at}",
             "The bound is too large or too small for that type. numpy's default is 32 bit on Windows before numpy 2.",
@@ -365,7 +377,7 @@ _OF_CALLS = (
 _ALL = (
     *OF_FRAMEWORKS, *OF_CONFIGS,  # before the entries for these messages in general
     *_OF_LAYERS, *_OF_TABLES, *_OF_PYTHON, *_OF_ARRAYS, *_OF_CALLS,
-    *OF_TRAINING, *OF_LIGHTNING, *OF_MODELS, *OF_DATASETS, *OF_ENGINES,
+    *DOWNLOADS, *OF_TRAINING, *OF_LIGHTNING, *OF_MODELS, *OF_DATASETS, *OF_ENGINES,
 )
 # fmt: on
 

@@ -11,6 +11,8 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
 _SIZES = re.compile(r"got \[(?P<one>[\d, ]*)\] at entry \d+ and \[(?P<other>[\d, ]*)\] at entry \d+")
+_STACKED = re.compile(r"\b(?:stack|cat|concat|vstack|hstack)\(")
+_COLLATES = re.compile(r"(?i)collat|torch/utils/data/| in batch\w*$")
 _OF_SOUND, _OF_IMAGES = frozenset({1, 2}), frozenset({1, 2, 3, 4})
 _SMALLEST_IMAGE = 8
 _SMALLEST_AUDIO = 1000  # samples of a sound, at least: images are rarely that wide, and text never
@@ -23,6 +25,8 @@ def explain_shapes(groups: Mapping[str, str], raised: UncaughtException | None) 
         return None
     one, other = ([int(number) for number in re.findall(r"\d+", found[name])] for name in ("one", "other"))
     sizes = f"[{found['one']}] and [{found['other']}]"
+    if raised and _STACKED.search(raised.own_code or "") and not any(map(_COLLATES.search, raised.frames)):
+        return _of_script(sizes, raised)
     if len(one) != len(other):
         return _other_dimensions(sizes, len(one), len(other))
     differing = [place for place, (left, right) in enumerate(zip(one, other, strict=True)) if left != right]
@@ -35,6 +39,22 @@ def explain_shapes(groups: Mapping[str, str], raised: UncaughtException | None) 
     if len(one) == 2 and 1 in differing:
         return _of_last(sizes)
     return _of_images(sizes) if len(one) >= 3 and max(one + other) > 4 else _of_rows(sizes)
+
+
+def _of_script(sizes: str, raised: UncaughtException) -> Meaning:
+    """Explain tensors that the script's own line stacks, outside of a collate function."""
+    return Meaning(
+        f"tensors of different sizes are stacked: {sizes} ({raised.place})",
+        "torch.stack() makes a new dimension, and needs tensors of one shape. They were read or computed in different "
+        "sizes, or the last one is of a smaller batch.",
+        (
+            Fix("Print their shapes, and find the one that differs.", ("print([x.shape for x in tensors])",)),
+            Fix(
+                "Resize, pad or cut them to one shape, or join them along the dimension that differs.",
+                ("torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)", "torch.cat(tensors, dim=0)"),
+            ),
+        ),
+    )
 
 
 def _of_channels(

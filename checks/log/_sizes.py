@@ -66,7 +66,8 @@ def _elements(a: int, b: int) -> str:
 
 
 def _parts(times: int) -> str:
-    ranks = f"a split over {times} ranks (tensor or sequence parallelism), " if times <= _MOST_RANKS else ""
+    ranks = f", or, with tensor or sequence parallelism, a split over {times} ranks" if times <= _MOST_RANKS else ""
     return (
-        f" One is exactly {times} times the other: {ranks}{times} samples, or grouped heads that only one side counts."
+        f" One is exactly {times} times the other: {times} samples, parts or grouped heads that only one side counts"
+        f"{ranks}."
     )

@@ -16,7 +16,7 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
 from ._followed_values import parsed
-from ._module_cases import called_module, input_not_moved, never_moved
+from ._module_cases import called_module, input_not_moved, never_moved, of_accelerate
 
 # https://github.com/pytorch/pytorch/blob/main/c10/core/DeviceGuard.h and aten/src/ATen/core/adaption.cpp
 _TWO = re.compile(
@@ -147,9 +147,9 @@ def which_device(one: UncaughtException | None) -> Meaning | None:
     on_cpu, on_gpu = (roles.named, roles.others) if second == "cpu" else (roles.others, roles.named)
     where, name = f" ({one.place})" if one.place else "", called_module(one)
     if on_cpu == _WEIGHTS:
-        return never_moved(name, where)
+        return never_moved(name, where, accelerated=of_accelerate(one))
     if on_cpu == _INPUT and on_gpu == _WEIGHTS:
-        return input_not_moved(name, where)
+        return input_not_moved(name, where, accelerated=of_accelerate(one))
     return _of_loss(on_cpu, on_gpu, where)
 
 
@@ -165,7 +165,7 @@ def _roles(groups: dict[str, str], one: UncaughtException) -> _Roles | None:
 def _of_loss(on_cpu: str, on_gpu: str, where: str) -> Meaning:
     """Explain labels, class weights or a state that stayed on the CPU."""
     made = {
-        _LABELS: "The labels of the batch were not moved to the rank's GPU with the inputs.",
+        _LABELS: "The labels of the batch were not moved to the GPU with the inputs.",
         "predictions": "The model is on the CPU, or its predictions were moved there (.cpu(), a gather), and the "
         "labels were not.",
         "class weights": "The weights of the classes are a tensor that the script makes itself: it stays on the CPU.",
@@ -175,12 +175,12 @@ def _of_loss(on_cpu: str, on_gpu: str, where: str) -> Meaning:
         "predictions": "model.to(labels.device)",
         _INPUT: "x = x.to(h0.device)",
         _LABELS: "labels = labels.to(logits.device)",
-        "class weights": "criterion = nn.CrossEntropyLoss(weight=weight.to(accelerator.device))",
+        "class weights": "criterion = nn.CrossEntropyLoss(weight=weight.to(device))",
         "hidden state": "h0 = torch.zeros(layers, x.size(0), hidden, device=x.device)",
     }
     verb = "is" if on_cpu in (_INPUT, "hidden state") else "are"
     return Meaning(
         f"the {on_cpu} {verb} on the CPU, and the {on_gpu} on the GPU{where}",
-        made.get(on_cpu, "One of the two was not moved to the rank's GPU."),
+        made.get(on_cpu, "One of the two was not moved to the GPU."),
         (Fix("Move them to the same device.", (right.get(on_cpu, "x = x.to(y.device)"),)),),
     )

@@ -85,8 +85,9 @@ ROWS = (
         ("    assert width % patch == 0", "    assert args.batch_size % len(devices) == 0",
          "    assert (num_experts % ep_size == 0)"),
         "a size is not a multiple of another one, as the script requires: {what}",
-        "The assertion has no message. The first value must be a multiple of the second: batches and samples of the "
-        "ranks or the micro batch, heads, layers and experts of the parallel size.",
+        "The assertion has no message. The first value must be a multiple of the second: the size of an image of its "
+        "patches or strides, features of heads or groups, batches of the ranks or the micro batch, layers and experts "
+        "of the parallel size.",
         Fix("Print both values, and change one of them so that it divides.", ()), _ASSERT,
         summary="A size is not a multiple of another one, as the script requires.", cases=_MULTIPLES,
         explain=lambda groups, raised: of_assertion(groups["what"], raised)),
@@ -143,12 +144,14 @@ ROWS = (
         r"^\s*assert (?:torch\.distributed|dist)\.is_initialized\(\)|"
         r"^\s*assert (?:self\.)?world_size (?:> ?1|>= ?2)\b",
         ("    assert torch.distributed.is_initialized()", "    assert world_size > 1"),
-        "the code needs several connected ranks, and this process is not one of several",
+        "the code needs a group of connected ranks, which this process is not in, or in which it is alone",
         "The script was started without a launcher, init_process_group() was not called before this line, or the "
-        "launcher started one process.",
-        Fix("Start one process per GPU, and initialize the process group first.",
-            ("mgpu launch train.py", "torchrun --nproc-per-node=8 train.py",
-             "torch.distributed.init_process_group('nccl')")),
+        "launcher started one process where several are required.",
+        (Fix("Start one process per GPU, and initialize the process group first.",
+             ("mgpu launch train.py", "torchrun --nproc-per-node=8 train.py",
+              "torch.distributed.init_process_group('nccl')")),
+         Fix("To run on one GPU, start one process with a launcher, if the code only needs the group.",
+             ("torchrun --nproc-per-node=1 train.py",))),
         "https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.is_initialized"),
     Row("log_assertion_of_numbers", "root", "script",
         r"^\s*assert (?!.*[Ll]oss is (?:nan|NaN|inf))"

@@ -15,10 +15,10 @@ from ._first_of_chain import in_handler
 from ._functions_as_values import FUNCTIONS
 from ._messages import NO_TRACEBACK, short_name, whole_message
 from ._missing_settings import missing_in_config
-from ._own_values import unpacked_batch
 from ._refused_by_programs import refused_by_program
 from ._refused_inputs import refused_input
 from ._trainer_arguments import wrong_argument
+from ._unpacked_values import unpacked_batch
 from .exceptions import unknown_exceptions
 
 # What Python says if a caller was written for another version of what it calls. Objects of Python's own types are wrong

@@ -9,7 +9,9 @@ from ._circumstances import either, every, line_of, said, shown, within
 from ._file_call_cases import CALLS, COMMANDS, CREATED_BEFORE, OTHER_END_CLOSED, WANDB_ENDED
 from ._library_cases import EPOCH_WITHOUT_STEPS
 from ._loader_cases import WORKERS
-from ._path_cases import HOMES, LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, OF_ONE_PROCESS, PATHS, RELATIVE
+from ._one_process_cases import BYTES_NO_IMAGE, DATASET_EMPTY, FILE_NO_IMAGE, FILES_NOT_CLOSED, LENGTH_OF_STREAM
+from ._path_cases import HOMES, LEFT_BY_EARLIER_RUN, NOT_A_FOLDER, PATHS, RELATIVE
+from ._platform_paths import DENIED, MISSING, MISSING_LAST, READ_ONLY
 from ._sample_shapes import explain_shapes
 from ._system_cases import PROGRAM_MISSING
 
@@ -187,7 +189,7 @@ ROWS = (
         "DataLoader workers share tensors through file descriptors. The limit (ulimit -n) is often 1024.",
         Fix("Raise it, or share tensors by file name.",
             ("ulimit -n 65536", "torch.multiprocessing.set_sharing_strategy('file_system')",
-             "mgpu doctor --only open_files_limit_low")), _SHARING),
+             "mgpu doctor --only open_files_limit_low")), _SHARING, cases=(FILES_NOT_CLOSED,)),
     Row("log_quota_exceeded", "root", "script", r"Disk quota exceeded|\[Errno 122\]",
         ("OSError: [Errno 122] Disk quota exceeded",),
         "your disk quota is exceeded",
@@ -231,7 +233,8 @@ ROWS = (
         "It is a container image, a read-only data mount, or a file system that the kernel remounted read-only after "
         "an error.",
         Fix("Write to another disk, and check how this one is mounted.",
-            ("findmnt -T PATH", "mgpu doctor --only output_folder_not_writable,disk_error_logged")), _ERRNO),
+            ("findmnt -T PATH", "mgpu doctor --only output_folder_not_writable,disk_error_logged")), _ERRNO,
+        cases=READ_ONLY),
     Row("log_file_handle_stale", "root", "script", r"Stale (?:NFS )?file handle|\[Errno 116\]",
         ("OSError: [Errno 116] Stale file handle: '/home/u/.triton/cache/x'",
          "FileNotFoundError: Stale NFS file handle"),
@@ -257,7 +260,7 @@ ROWS = (
         "The folder belongs to another user, or a container that runs as root created the files.",
         Fix("Check who owns it.", ("ls -ld {path:path}; id", "mgpu doctor --only "
                                    "output_folder_not_writable,cache_not_writable")),
-        _PYTHON, cases=HOMES, summary="This user cannot open a file or folder."),
+        _PYTHON, cases=(*DENIED, *HOMES), summary="This user cannot open a file or folder."),
     Row("log_file_missing", "root", "script",
         r"(?:unable to open file <(?=.{1,500}No such file)|"
         r"FileNotFoundError: (?:\[Errno 2\] No such file or directory: "
@@ -274,7 +277,7 @@ ROWS = (
         Fix("Check whether it exists on every node.", ("pwd; ls -ld {path:path}",
                                                        "srun --ntasks-per-node=1 ls -ld {path:path}")),
         _PYTHON, because_of=("log_path_in_slurm_spool",),
-        cases=(*COMMANDS, PROGRAM_MISSING, *_INDEX_FILES, *PATHS, *CALLS, RELATIVE, OF_ONE_PROCESS),
+        cases=(*COMMANDS, PROGRAM_MISSING, *_INDEX_FILES, *MISSING, *PATHS, *CALLS, RELATIVE, *MISSING_LAST),
         summary="A file that the script reads does not exist."),
     Row("log_cache_raced", "root", "script",
         r"FileNotFoundError: .*(?:\.incomplete|\.lock)'?|FileExistsError: \[Errno 17\] ",
@@ -305,7 +308,7 @@ ROWS = (
         "The sampler has {number} samples: the path has no files, a filter removed all, or there are fewer shards than "
         "ranks.",
         Fix("Count the samples on each rank.", ("ls DATA | head",)),
-        "https://github.com/pytorch/pytorch/blob/main/torch/utils/data/sampler.py"),
+        "https://github.com/pytorch/pytorch/blob/main/torch/utils/data/sampler.py", cases=(DATASET_EMPTY,)),
     Row("log_samples_of_different_size", "root", "script", r"stack expects each tensor to be equal size|"
         r"each element in list of batch should be of equal size|Trying to resize storage that is not resizable",
         ("RuntimeError: stack expects each tensor to be equal size, but got [512] at entry 0 and [417] at entry 1",),
@@ -321,7 +324,7 @@ ROWS = (
         "A download was cut short, or the file is not an image.",
         Fix("Find and remove it.", ("python -c \"import sys; from PIL import Image; "
                                     "[Image.open(f).load() for f in sys.argv[1:]]\" DATA/*",)),
-        "https://pillow.readthedocs.io/en/stable/PIL.html"),
+        "https://pillow.readthedocs.io/en/stable/PIL.html", cases=(BYTES_NO_IMAGE, FILE_NO_IMAGE)),
     Row("log_kernel_lost_parent", "root", "script", r"^(?!\s).*Parent appears to have exited, shutting down",
         ("[IPKernelApp] WARNING | Parent appears to have exited, shutting down.",
          "Message: 'Parent appears to have exited, shutting down.'"),
@@ -347,7 +350,7 @@ ROWS = (
         "A streamed dataset has no known end.",
         Fix("Set the number of steps.", ("TrainingArguments(max_steps=10000)",)),
         "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py",
-        cases=(EPOCH_WITHOUT_STEPS,)),
+        cases=(EPOCH_WITHOUT_STEPS, LENGTH_OF_STREAM)),
 )
 # fmt: on
 

@@ -12,6 +12,7 @@ from mgpu.snapshot import UncaughtException
 
 from ._deepspeed_config_cases import CONFIG_AS_TEXT
 from ._json_cases import BROKEN_JSON, DATA_FILES
+from ._one_process_cases import OF_SCIKIT_LEARN
 
 _LOADING = "https://huggingface.co/docs/datasets/loading"
 _PROCESS = "https://huggingface.co/docs/datasets/process"
@@ -223,7 +224,7 @@ ROWS = (
         "Token metrics need lists of strings or ids, not logits.",
         Fix("Gather both together, which drops the duplicates, and decode before computing.",
             ("accelerator.gather_for_metrics((predictions, labels))",)),
-        "https://github.com/huggingface/evaluate/blob/main/src/evaluate/module.py"),
+        "https://github.com/huggingface/evaluate/blob/main/src/evaluate/module.py", cases=(OF_SCIKIT_LEARN,)),
 )
 # fmt: on
 

@@ -30,9 +30,22 @@ _MIXED = re.compile(r"unsupported operand type\(s\) for \S+: '(?:list|set|dict|t
 _FIELD = re.compile(r"'[A-Za-z_]\w*'$")
 _PASSED = re.compile(r"\badded_cond_kwargs\b")  # of diffusers: the script passes it, or forgot to
 _SENTENCE = re.compile(r"(?:\b[A-Za-z][\w'-]* ){3}")
+_LOOKS_UP = re.compile(r" in (?:__getitem__|__missing__|__delitem__|pop|_?get\w*|_raise_\w+|drop|reindex)$")
 _OWN_KEYS = frozenset({"deepspeed", "accelerate", "megatron", "peft", "transformer_engine", "vllm", "sglang"})
 _EVALUATES = re.compile(r"^(?:transformers|trl)/\S+ in (?:evaluate|evaluation_loop|prediction_step)$")
 _EXCEPTIONS = ("Error", "Exception")
+# Libraries of functions: they work on what the script's own line passes to them.
+# fmt: off
+_LIBRARIES = frozenset({
+    "", "matplotlib", "seaborn", "plotly", "numpy", "pandas", "scipy", "sklearn", "skimage", "PIL", "cv2", "imageio",
+    "torchvision", "albumentations", "kornia", "monai", "einops", "torchmetrics", "networkx", "librosa", "soundfile",
+    "nltk", "gensim", "spacy", "xgboost", "lightgbm", "statsmodels", "gym", "gymnasium", "torch", "h5py", "trimesh",
+    "open3d", "nibabel", "shapely", "geopandas", "rasterio",
+})
+# fmt: on
+_PLAIN = re.compile(
+    r"'(?:NoneType|str|int|float|bool|list|tuple|dict|set)' object|unsupported operand|not subscriptable"
+)
 
 
 def with_versions(log: Log, packages: Iterable[str]) -> list[str]:
@@ -51,10 +64,13 @@ def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str |
             return f"{listed(with_versions(log, reversed(packages)))} probably do not fit each other: {failed}"
         return f"probably a mistake in {inner}: {failed}"
     short = short_name(one.type)
-    if short not in _WRONG_VALUES or mistakes.refuses_in_words(one) or lacking_key(one):
+    known = mistakes.refuses_in_words(one) or lacking_key(one) or _passed_by_script(one)
+    if short not in _WRONG_VALUES or known:
         return None
     if lacks := mistakes.LACKS.match(one.message):
         return _of_attribute(one, log, packages, lacks["owner"], lacks["name"])
+    if short == "KeyError" and _looked_up(one):
+        return None
     empty = first_of_empty(one.code or "")
     if short == "IndexError" and empty and "out of range" in one.message:
         return f"{inner} got nothing to work on: {empty} is empty ({one.library or one.raised_in})"
@@ -69,6 +85,18 @@ def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str |
     ):
         return None
     return _in_own_code(one, inner)
+
+
+def _passed_by_script(one: UncaughtException) -> bool:
+    """Whether a library of functions failed on a plain value: it is probably one that the script's line passed."""
+    return "" in one.packages and {*one.packages} <= _LIBRARIES and bool(_PLAIN.search(one.message))
+
+
+def _looked_up(one: UncaughtException) -> bool:
+    """Whether a package only looked up what the script's own line, or another package's, asked it for."""
+    called = [call.place for call in one.calls if call.package == one.packages[-1]]
+    only_there = bool(called) and all(map(_LOOKS_UP.search, called))
+    return one.packages[-1] == "pandas" or ("" in one.packages and only_there)
 
 
 def _depends_on_data(one: UncaughtException, log: Log) -> bool:

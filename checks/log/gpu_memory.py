@@ -321,8 +321,9 @@ ROWS = (
                                                            "x.cu",
          "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         "a GPU's memory is full",
-        "Parameters, gradients, optimizer states and activations of one rank do not fit. Under DDP each GPU has the "
-        "whole model. The rank that ran out of memory exits, and the others report that it disappeared.",
+        "Parameters, gradients, optimizer states and activations of one process do not fit. Under DDP each GPU has the "
+        "whole model. With several ranks, the one that ran out of memory exits, and the others report that it "
+        "disappeared.",
         (SMALLER, SHARD, OTHERS,
          Fix("If much is reserved but unallocated, let the allocator join segments.",
              ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",))),

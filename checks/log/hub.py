@@ -14,6 +14,7 @@ from ._circumstances import every, message, never, reported, said, several_ranks
 from ._file_call_cases import OTHER_SERVER
 from ._library_cases import UPLOAD, not_made
 from ._local_servers import LOCAL_HOST
+from ._other_hosts import NAME_OF_TOKENIZER, OTHER_SERVER_BUSY, of_host
 from ._relative_paths import NAME_WITHOUT_SLASH
 
 _ERRORS = "https://huggingface.co/docs/huggingface_hub/package_reference/utilities"
@@ -187,7 +188,7 @@ ROWS = (
          "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://hf.co/x",
          "HTTPStatusError: Client error '429 Too Many Requests' for url 'https://huggingface.co/x'"),
         "the server rejected the request: too many requests",
-        "Every rank on every node requests the same files from the Hub.", _FIRST, _DEFER),
+        "Every rank on every node requests the same files from the Hub.", _FIRST, _DEFER, cases=(OTHER_SERVER_BUSY,)),
     Row("log_hub_access_denied", "root", "library",
         r"Cannot access gated repo|GatedRepoError|401 Client Error|403 Client Error|"
         r"You are trying to access a gated repo|[Cc]lient error '40[13]|HfHubHTTPError: 40[13]\b|"
@@ -307,7 +308,7 @@ ROWS = (
         "This node has no internet access, needs a proxy, or had a temporary failure. Tracking services retry, "
         "downloads fail.",
         (Fix("Check for internet access.", ("curl -sI https://huggingface.co | head -1", "env | grep -i proxy")),
-         _FIRST), _OFFLINE, cases=(_SERVER_OF_RUN, _BY_URL, _UNNAMED_SERVER)),
+         _FIRST), _OFFLINE, cases=(_SERVER_OF_RUN, _BY_URL, _UNNAMED_SERVER), explain=of_host),
     Row("log_wandb_without_key", "root", "library",
         r"api_key not configured \(no-tty\)|wandb\.errors\S*\.(?:UsageError(?!: Error communicating)|"
         r"AuthenticationError)|"
@@ -368,7 +369,7 @@ ROWS = (
         "Its files were not saved with the model, or sentencepiece, tiktoken or protobuf is not installed.",
         Fix("Install them, and check which files exist.", ("pip install sentencepiece tiktoken protobuf",
                                                            "ls MODEL")),
-        "https://huggingface.co/docs/transformers/main_classes/tokenizer"),
+        "https://huggingface.co/docs/transformers/main_classes/tokenizer", cases=(NAME_OF_TOKENIZER,)),
     Row("log_nltk_data_missing", "root", "library",
         r"^\s*Resource '?(?:[a-z_]+/)?(?P<name>[a-z_\d]+(?:-\d+\.\d+)?)(?:[./][\w./-]*)?'? not found\."
         r"(?=\s*$|\s+Please use the NLTK)",

@@ -6,6 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
 from ._library_cases import GENERATED_FROM_BATCH, beyond_last_row
+from ._one_process_cases import NO_ROWS
 
 _HUB = "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/hub.py"
 _CONFIG = "https://github.com/huggingface/transformers/blob/main/src/transformers/configuration_utils.py"
@@ -93,7 +94,8 @@ ROWS = (
          Fix("Or name the arguments in forward().",
              ("def forward(self, input_ids, attention_mask, labels): ...",))),
         "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py",
-        explain=beyond_last_row),
+        explain=beyond_last_row,
+        cases=(NO_ROWS,)),
     Row("log_text_is_not_text", "root", "script",
         r"text input must be of type `str`|TextEncodeInput must be Union\[|TextInputSequence must be str",
         ("ValueError: text input must be of type `str` (single example), `List[str]` (batch or single "

@@ -9,6 +9,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from ._circumstances import shown
+from ._one_process_cases import OWN_POOL, STEPS_ON_GPU
 
 _ADAM = "https://github.com/pytorch/pytorch/blob/main/torch/optim/adam.py"
 _CLIP = "https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html"
@@ -72,6 +73,7 @@ ROWS = (
         r"params and state_steps must be on supported devices|"
         r"Tensors of the same index must be on the same device and the same dtype|"
         r"must contain a list of singleton tensors|Expected scalars to be on CPU, got cuda|"
+        r"If capturable=False, state_steps should not be CUDA tensors|"
         r"`?fused(?:=True)?`? requires all the params to be floating point Tensors",
         ("AssertionError: If capturable=True, params and state_steps must be on supported devices: ['cuda', 'xpu'].",
          "RuntimeError: Tensors of the same index must be on the same device and the same dtype except `step` tensors "
@@ -86,7 +88,8 @@ ROWS = (
          Fix("Or use the implementation that accepts mixed tensors.",
              ("torch.optim.AdamW(params, fused=False, foreach=False)",)),
          Fix("If Trainer runs the steps with FSDP, upgrade it: before 4.47 it had a bug with gradient accumulation.",
-             ("pip install --upgrade transformers accelerate", "pip show transformers accelerate"))), _ADAM),
+             ("pip install --upgrade transformers accelerate", "pip show transformers accelerate"))), _ADAM,
+        cases=(STEPS_ON_GPU,)),
     Row("log_scheduler_groups_differ", "root", "library",
         r"zip\(self\.optimizer\.param_groups, \w+, strict=True\)",
         ("    for param_group, lr in zip(self.optimizer.param_groups, values, strict=True):",),
@@ -152,7 +155,8 @@ ROWS = (
         Fix("Check whether the kernel killed it, and use fewer workers.",
             ("sudo dmesg -T | grep -i 'killed process' | tail", "export TORCHINDUCTOR_COMPILE_THREADS=1",
              "dataset.map(..., num_proc=1)")),
-        "https://docs.python.org/3/library/concurrent.futures.html#concurrent.futures.process.BrokenProcessPool"),
+        "https://docs.python.org/3/library/concurrent.futures.html#concurrent.futures.process.BrokenProcessPool",
+        cases=(OWN_POOL,)),
     Row("log_graph_random_state", "root", "script",
         r"Offset increment outside graph capture encountered|"
         r"Cannot call CUDAGeneratorImpl::current_seed during CUDA graph|"

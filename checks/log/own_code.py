@@ -5,41 +5,29 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
-from mgpu.command_line import python, shell
-from mgpu.notebook_cells import is_cell, without_cells
+from mgpu.notebook_cells import without_cells
 from mgpu.snapshot import Log, UncaughtException
 
 from ._messages import short_name, whole_message
-from ._missing_names import not_in_kernel, used_as_data
-from ._names_not_set import Answered, consequence, unset_name
+from ._methods_not_defined import without_method
+from ._names_not_set import Answered, consequence
 from ._opencv import is_unread_image, unopened_images
+from ._undefined_names import name_without_value
 from .exceptions import unknown_exceptions
 
-_UNDEFINED = re.compile(r"name '(?P<name>\w+)' is not defined(?:\. Did you mean: '(?P<like>\w+)')?")
-# Names that scripts use without importing them.
-# fmt: off
-_IMPORTS = {
-    "np": "import numpy as np", "pd": "import pandas as pd", "plt": "import matplotlib.pyplot as plt",
-    "dist": "import torch.distributed as dist", "nn": "from torch import nn", "F": "import torch.nn.functional as F",
-    "DDP": "from torch.nn.parallel import DistributedDataParallel as DDP", "Path": "from pathlib import Path",
-    "FSDP": "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP", "tqdm": "from tqdm import tqdm",
-    "timedelta": "from datetime import timedelta", "partial": "from functools import partial",
-    "DistributedSampler": "from torch.utils.data.distributed import DistributedSampler",
-    "DataLoader": "from torch.utils.data import DataLoader", "autocast": "from torch.amp import autocast",
-    "Optional": "from typing import Optional", "List": "from typing import List", "Dict": "from typing import Dict",
-    "Union": "from typing import Union", "Any": "from typing import Any", "Tuple": "from typing import Tuple",
-}
-_MODULES = frozenset({
-    "os", "sys", "json", "math", "time", "random", "logging", "argparse", "re", "copy", "gc", "glob", "shutil",
-    "torch", "torchvision", "wandb", "datetime", "functools", "collections", "subprocess", "warnings", "yaml",
-    "itertools", "pickle", "socket", "psutil", "transformers", "datasets", "deepspeed",
-})
-# fmt: on
-_MODULE_NAMES = frozenset({"np", "pd", "plt", "dist", "nn", "F"})
-_COMPREHENDS = re.compile(r"^if .*[\]})]$|^for .* in .*[\]})]$|\bfor \w+(?:, ?\w+)* in ")
 _LOADED = r"\w*(?:state_dict|checkpoint|ckpt|chkpt|snapshot|saved|state)\w*"
+_SURELY_LOADED = re.compile(r"checkpoint|ckpt|chkpt|snapshot|state_dict|torch\.load")
+_LOADS_STATE = re.compile(r"\b(?:torch\.load|load_state_dict|load_checkpoint|load_weights|restore)\(")
 _ENTRY = re.compile(rf"\b(?P<of>{_LOADED}|torch\.load\([^)]*\))\[['\"](?P<key>[^'\"]+)['\"]\]")
 _LOADS = re.compile(r" in \w*(?:load|resume|restore)\w*$")
+_LOADS_TRAINING = re.compile(r" in \w*(?:resume|restore|load_?\w*(?:model|weight|state|check|ckpt|optim))\w*$")
+
+
+def _of_checkpoint(one: UncaughtException, name: str) -> bool:
+    """Whether what the line reads an entry of is a checkpoint: it is called so, or the code loads a training there."""
+    if _LOADS_STATE.search(one.code or "") or any(map(_LOADS_TRAINING.search, one.frames[-4:])):
+        return True
+    return bool(_SURELY_LOADED.search(name)) and any(map(_LOADS.search, one.frames[-4:]))
 
 
 def _own(one: UncaughtException) -> bool:
@@ -56,59 +44,6 @@ def _problem(one: UncaughtException, meant: Answered) -> Problem:
         {"line": whole_message(one), "exception": one.type, "place": one.place, "rank": one.rank, "at": one.at},
         tuple(f"rank {rank}" for rank in one.ranks),
         Place(one.file, one.line),
-    )
-
-
-def _path(one: UncaughtException) -> str:
-    return (one.place or "").partition(":")[0]
-
-
-def _of_name(one: UncaughtException) -> Answered | None:
-    short, place = short_name(one.type), one.place
-    check_it = shell("python -m pyflakes {:path}", _path(one))
-    if name := unset_name(one):
-        inside = ' In a comprehension, only the names after "for" exist.' if _COMPREHENDS.search(one.code or "") else ""
-        return Answered(
-            f"a mistake in the script's own code: {place} reads {name} before it has a value",
-            f"{name} is set elsewhere in the same function, but not on the path that the run took: in a branch, a loop "
-            f"or a try that did not run, or after this line. A misspelled name does the same.{inside}",
-            (
-                Fix(
-                    f"Set {name} before that line on every path, or use the name that is meant there.",
-                    (shell("grep -n {:dotted} {:path}", name, _path(one)),),
-                ),
-                Fix("Check the whole file for such names, without a GPU.", ("pip install pyflakes", check_it)),
-            ),
-        )
-    if short == "NameError" and (found := _UNDEFINED.search(one.message)):
-        return _of_undefined(one, found["name"], found["like"])
-    return None
-
-
-def _of_undefined(one: UncaughtException, name: str, suggested: str | None) -> Answered:
-    imported = python("import {:name}", name) if name in _MODULES else _IMPORTS.get(name)
-    data = name in _MODULES | _MODULE_NAMES and used_as_data(one.code, name)
-    imported = None if data else imported
-    if is_cell(one.place):
-        again = Fix("Run the cell with the imports again, or import it in this one.", (imported,)) if imported else None
-        return Answered(*not_in_kernel(one, name, suggested, again)[:3])
-    if imported:
-        return Answered(
-            f"a mistake in the script's own code: {one.place} uses {name} without importing it",
-            f"Nothing in that file defines {name}.",
-            (Fix("Import it at the top of that file.", (imported,)),),
-        )
-    like = f" Python suggests {suggested}." if suggested else ""
-    variable = f" The line uses it as a variable with items, not as the module {name}." if data else ""
-    check_it = shell("python -m pyflakes {:path}", _path(one))
-    return Answered(
-        f"a mistake in the script's own code: {one.place} uses {name}, which does not exist there",
-        f"The name is misspelled, is defined in another function or file, or its import or definition was removed."
-        f"{like}{variable}",
-        (
-            Fix("Define or import it.", (shell("grep -rnw --include='*.py' {:dotted} {}", name, "."),)),
-            Fix("Check the whole file for such names, without a GPU.", ("pip install pyflakes", check_it)),
-        ),
     )
 
 
@@ -129,7 +64,7 @@ def log_name_without_value(log: Log) -> Answer:
     Fix: Set or import the name. A linter finds such names without a GPU.
     """
     for one in unknown_exceptions(log):
-        if _own(one) and (meant := consequence(one, log) or _of_name(one)):
+        if _own(one) and (meant := consequence(one, log) or name_without_value(one)):
             return _problem(one, meant)
     return Ok(f"no such exception in {log.lines:,} lines")
 
@@ -154,7 +89,7 @@ def log_not_implemented(log: Log) -> Answer:
         where = one.raised_in or one.place
         if short_name(one.type) != "NotImplementedError" or one.message or one.more or not where:
             continue
-        return _problem(one, _of_reward(one) or _of_case(one, where))
+        return _problem(one, _of_reward(one) or without_method(one) or _of_case(one, where))
     return Ok(f"no such exception in {log.lines:,} lines")
 
 
@@ -213,8 +148,7 @@ def log_checkpoint_lacks_entry(log: Log) -> Answer:
     """
     for one in unknown_exceptions(log):
         found = _ENTRY.search(one.code or "") if short_name(one.type) == "KeyError" else None
-        loads = any(_LOADS.search(frame) for frame in one.frames[-4:]) or "load" in (one.code or "")
-        if not found or not loads:
+        if not found or not _of_checkpoint(one, found["of"]):
             continue
         first = re.match(r"KeyError: '?(?P<key>[\w.]+)'?$", one.cause or "")
         keys = f"{first['key']} nor {found['key']}" if first and first["key"] != found["key"] else found["key"]

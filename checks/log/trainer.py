@@ -9,6 +9,13 @@ from . import _loading_cases
 from ._circumstances import said, within
 from ._library_cases import HEADLESS, STREAM_ENDED, best_metric
 from ._missing_settings import other_option
+from ._one_process_cases import (
+    LOOP_OVER_NUMBER,
+    LOSS_NOT_REDUCED,
+    RESULT_NOT_COMPUTED,
+    SCALER_NOT_UPDATED,
+    SCHEDULER_RAN_OUT,
+)
 
 _TRAINER = "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
@@ -71,7 +78,7 @@ ROWS = (
         "code unpacks or loops over a tensor that has only one value",
         "A function returned a single tensor, such as the loss, and its caller expects several values or a batch.",
         Fix("Compare the return statement with the line that calls it: `a, b = f(x)` needs two values."),
-        "https://github.com/pytorch/pytorch/blob/main/torch/_tensor.py", cases=(_ONE_LOSS,)),
+        "https://github.com/pytorch/pytorch/blob/main/torch/_tensor.py", cases=(_ONE_LOSS, LOOP_OVER_NUMBER)),
     Row("log_option_not_defined", "root", "script", r"'Namespace' object has no attribute '(?P<name>\w+)'",
         ("AttributeError: 'Namespace' object has no attribute 'apply_layernorm_1p'",),
         "the code reads the option {name}, which the parser of the command line does not define",
@@ -124,7 +131,7 @@ ROWS = (
         "evaluation batches have no labels.",
         Fix("Return it from compute_metrics, or choose another one.",
             ("TrainingArguments(metric_for_best_model='eval_loss')", "TrainingArguments(label_names=['labels'])")),
-        _TRAINER, explain=best_metric),
+        _TRAINER, explain=best_metric, cases=(RESULT_NOT_COMPUTED,)),
     Row("log_checkpoint_to_resume_missing", "root", "script",
         r"(?:Can't find a valid checkpoint at|No valid checkpoint found in output directory|"
         r"Tried to find(?= \S+ but folder does not exist)) \(?(?P<path>[^\s()]+)",
@@ -277,7 +284,8 @@ ROWS = (
              ("OneCycleLR(optimizer, max_lr=1e-3, total_steps=steps * accelerator.num_processes)",)),
          Fix("Or do not pass the scheduler to prepare(), and call step() once per optimizer step.")),
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/scheduler.py",
-        summary="The learning rate scheduler was stepped more often than it was created for."),
+        summary="The learning rate scheduler was stepped more often than it was created for.",
+        cases=(SCHEDULER_RAN_OUT,)),
     Row("log_scaler_used_twice", "root", "script",
         r"(?:unscale_|step)\(\) has already been called (?:on this optimizer )?since the last update",
         ("RuntimeError: unscale_() has already been called on this optimizer since the last update().",
@@ -286,7 +294,7 @@ ROWS = (
         "clip_grad_norm_ ran twice, ran on a step that only accumulates, or is called by hand next to accelerate's.",
         Fix("Clip once, and only when gradients are complete.",
             ("if accelerator.sync_gradients: accelerator.clip_grad_norm_(model.parameters(), 1.0)",)),
-        "https://pytorch.org/docs/stable/notes/amp_examples.html"),
+        "https://pytorch.org/docs/stable/notes/amp_examples.html", cases=(SCALER_NOT_UPDATED,)),
     Row("log_no_room_for_scalar_loss", "root", "script", r"grad can be implicitly created only for scalar outputs|"
         r"loss must be a scalar tensor|[Oo]ptimizer's backward\(\) only accepts a scalar",
         ("RuntimeError: grad can be implicitly created only for scalar outputs",
@@ -297,7 +305,7 @@ ROWS = (
         "the loss has reduction='none'.",
         (Fix("Start one process per GPU.", ("mgpu launch train.py",)),
          Fix("Or average the loss.", ("loss.mean().backward()",))),
-        "https://pytorch.org/docs/stable/generated/torch.autograd.backward.html"),
+        "https://pytorch.org/docs/stable/generated/torch.autograd.backward.html", cases=(LOSS_NOT_REDUCED,)),
 )
 # fmt: on
 

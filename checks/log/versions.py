@@ -11,6 +11,7 @@ from .. import _skew_meanings as meanings
 from .. import _version_skew as skew
 from ._image_cases import CLASS_OF_CHECKPOINT, CLASS_OF_OTHER_PROJECT
 from ._lazy_imports import explain_lazy_import
+from ._other_methods import own_method, own_mode, own_registry
 from .generated_code import GENERATED, OF_UNSLOTH
 
 _ERRORS = "https://docs.python.org/3/library/exceptions.html"
@@ -67,7 +68,7 @@ ROWS = (
         (Fix("Accept *args and **kwargs in the method, and pass them on.", ("pip show transformers",)),
          Fix("Or install the release that it was written for.", ("pip install 'transformers<4.46'",))),
         "https://github.com/huggingface/transformers/releases/tag/v4.47.0",
-        summary="An overridden method of Trainer does not fit the installed transformers."),
+        summary="An overridden method of Trainer does not fit the installed transformers.", explain=own_method),
     Row("log_positions_not_passed", "root", "library",
         r"forward\(\) missing 1 required positional argument: 'position_embeddings'|"
         r"^\s+cos, sin = position_embeddings$",
@@ -98,7 +99,7 @@ ROWS = (
         Fix("Upgrade mmengine and mmcv, or install the older torch that they were made for.",
             ("pip install --upgrade mmengine", "pip show mmengine mmcv torch")),
         "https://github.com/open-mmlab/mmengine/issues/1609",
-        summary="A name was registered twice: a newer package has it already."),
+        summary="A name was registered twice: a newer package has it already.", explain=own_registry),
     Row("log_module_lacks_name", "root", "library",
         rf"(?<!initialized )\bmodule '?(?P<module>(?!numpy\b|{GENERATED}|"
         r"deepspeed\.runtime\.sequence_parallel|torch\._C'? has no attribute '?_cuda_)[A-Za-z_][\w.]*)'? "
@@ -108,8 +109,9 @@ ROWS = (
          "AttributeError: module transformers has no attribute Qwen2_5_VLForConditionalGeneration",
          "AttributeError: module 'torch.library' has no attribute 'register_fake'",
          "AttributeError: module 'torch' has no attribute 'float8_e8m0fnu'. Did you mean: 'float8_e4m3fn'?"),
-        "the installed {module} has no {name}",
-        "The code was written for an older or newer {module}, or another file of that name is imported.",
+        "the {module} that is imported has no {name}",
+        "The code was written for an older or newer {module}, another file of that name is imported, or, if it is a "
+        "module of the project, {name} is missing or misspelled in it.",
         Fix("Check which file is imported, and its version.",
             ("pip check", "python -c 'import {module:dotted} as m; print(m.__file__)'")), _ERRORS + "#AttributeError",
         summary="A module lacks a name that the code reads: another version is installed.",
@@ -153,7 +155,8 @@ ROWS = (
         "such a mode.",
         Fix("Upgrade accelerate.", ("pip install 'accelerate>=0.34'", "pip show accelerate transformers")),
         "https://github.com/huggingface/accelerate/releases/tag/v0.34.0",
-        summary="Trainer calls train() or eval() of an optimizer through an accelerate that is too old."),
+        summary="Trainer calls train() or eval() of an optimizer through an accelerate that is too old.",
+        explain=own_mode),
     Row("log_name_not_in_module", "root", "library",
         r"(?:ImportError: |^)cannot import name '(?P<name>[\w.]+)' from (?!partially)"
         rf"'(?!pyramid\.|{OF_UNSLOTH})(?P<module>[\w.]+)'",
@@ -162,8 +165,9 @@ ROWS = (
          "ImportError: cannot import name 'packaging' from 'pkg_resources' (/x/pkg_resources/__init__.py)",
          "ImportError: cannot import name 'AttrsDescriptor' from 'triton.compiler.compiler' (/x/compiler.py)",
          "cannot import name 'LossKwargs' from 'transformers.utils' (/x/transformers/utils/__init__.py)"),
-        "the installed {module} has no {name}",
-        "The versions are incompatible: the code was written for a newer or an older {module}.",
+        "the {module} that is imported has no {name}",
+        "The code was written for a newer or an older {module}, another file of that name is imported, or, if it is a "
+        "module of the project, {name} is missing or misspelled in it.",
         Fix("Check which file is imported, and which package requires it.",
             ("pip check", "python -c 'import {module:dotted} as m; print(m.__file__)'",
              "mgpu doctor --only requirement_not_met,versions_known_bad_together")),
@@ -193,8 +197,8 @@ ROWS = (
          "ModuleNotFoundError: No module named 'sentencepiece'", "ModuleNotFoundError: No module named 'sklearn'",
          "ModuleNotFoundError: No module named 'amp_C'"),
         "a Python module is not installed in this environment: {module}",
-        "The ranks run a different Python interpreter than the one you installed it for (environment not activated, "
-        "sudo, Slurm), or it is missing.",
+        "Either it was never installed, or the run uses a different Python interpreter than the one that you installed "
+        "it for (environment not activated, sudo, Slurm, another kernel of a notebook).",
         Fix("Check which Python runs, and install the module there.",
             ("which python accelerate torchrun", "mgpu doctor --only python_on_path_is_another")),
         _ERRORS + "#ModuleNotFoundError", summary="A Python module is not installed in this environment.",

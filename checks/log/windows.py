@@ -2,10 +2,44 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.command_line import shell
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
+
+from .. import _version_skew as skew
+from .._reinstall import reinstall
 
 _WSL = "https://docs.nvidia.com/cuda/wsl-user-guide/index.html"
+_IMPORTED = re.compile(r"DLL load failed while importing (?P<module>[\w.]+):")
+_OF_TORCH = re.compile(r"_?C\b|_?torch|fbgemm|caffe2")
+
+
+def _of_other_package(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a compiled module of a package that is not torch; None if it is torch's, or the log has only its name."""
+    found = _IMPORTED.search(raised.message) if raised is not None else None
+    if raised is None or found is None or _OF_TORCH.match(found["module"]) or "torch" in raised.packages:
+        return None
+    module = found["module"]
+    package = next((one for one in reversed(raised.packages) if one), None) or module.partition(".")[0]
+    dist = skew.distribution(package)
+    return Meaning(
+        f"Windows could not load the compiled module {module}, or a library that it needs",
+        "The Visual C++ runtime is missing or old, a library that the package expects (of CUDA, of a codec, of Qt) is "
+        "not on PATH or of another version, or the installation is damaged or for another Python.",
+        (
+            Fix("Install the Visual C++ redistributable.", ("winget install Microsoft.VCRedist.2015+.x64",)),
+            Fix(
+                "Install the package again, or another release of it.",
+                (reinstall(dist), shell("pip show {:package}", dist)),
+            ),
+        ),
+    )
+
+
 # fmt: off
 _USE_WSL = Fix("Or train in WSL2, where NCCL works.", ("wsl --install",))
 
@@ -30,7 +64,7 @@ ROWS = (
         (Fix("Install the Visual C++ redistributable.", ("winget install Microsoft.VCRedist.2015+.x64",)),
          Fix("Reinstall torch, and the extension for this torch.",
              ("pip install --force-reinstall --no-cache-dir torch", "pip list")), _USE_WSL),
-        "https://docs.pytorch.org/docs/stable/notes/windows.html"),
+        "https://docs.pytorch.org/docs/stable/notes/windows.html", explain=_of_other_package),
     Row("log_windows_dependency_missing", "root", "library",
         r"Could not find module '(?:[^']{0,300}[\\/])?(?P<file>[^'\\/]+\.(?:dll|pyd))' \(or one of its dependencies\)",
         (r"FileNotFoundError: Could not find module 'C:\env\Lib\site-packages\dgl\dgl.dll' (or one of its "

@@ -35,7 +35,7 @@ def missed(path: str, line: int, at: int, **changes: Any) -> UncaughtException:
 LATER = missed("data/words.model", 90, 30, times=3)
 
 CASES = (
-    fails("log_name_without_value", "fit.py:41 in main reads scale before it has a value", "grep -n scale fit.py",
+    fails("log_name_without_value", "fit.py:41 in main reads scale before it has a value", "grep -nw scale fit.py",
         log=raised("UnboundLocalError", "cannot access local variable 'scale' where it is not associated with a "
                                         "value")),
     fails("log_name_without_value", "reads scale before it has a value", "Set scale before that line",
