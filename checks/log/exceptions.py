@@ -1,7 +1,4 @@
-"""Which Python exception stopped the ranks?
-
-These checks cover failures that have no signature.
-"""
+"""Which Python exception, of those without a signature, stopped the ranks?"""
 
 from __future__ import annotations
 
