@@ -152,7 +152,7 @@ def input_not_moved(name: str | None, where: str, *, accelerated: bool) -> Meani
         return Meaning(
             title,
             "The batch, or a tensor made in the script, was not moved to the GPU. x.to(device) returns the moved "
-            "tensor and does not change x.",
+            "tensor and does not change x. accelerate moves the batches of a DataLoader that it prepared.",
             (Fix("Move it to the device of the weights.", ("x = x.to(next(model.parameters()).device)",)),),
         )
     return Meaning(

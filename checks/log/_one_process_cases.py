@@ -136,7 +136,7 @@ RESULT_NOT_COMPUTED = Case(
     _SCRIPT.format(line="best = metrics['eval_acc']") + "KeyError: 'eval_acc'",
     "https://docs.python.org/3/library/exceptions.html#KeyError")
 NO_ROWS = Case(
-    every(PLAIN, through("datasets"), said(r"out of bounds for size 0\b")),
+    every(PLAIN, through("datasets"), said(r"Invalid key: (?:0|-1) is out of bounds for size 0\b")),
     "the dataset has no rows ({the_place})",
     "A filter or a split left none, a file is empty, or all columns were removed, and the rows with them.",
     Fix("Print it after each step.", ("print(dataset)",)),
