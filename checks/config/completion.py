@@ -9,7 +9,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.planning.memory import PRECISIONS
 from mgpu.snapshot import Config
-from mgpu.text import listed
+from mgpu.text import counted, listed
 
 from ._config_file import (
     LAUNCH,
@@ -21,6 +21,7 @@ from ._config_file import (
     uses_main_process_ip,
 )
 from ._schema import LAUNCHERS, deepspeed_settings
+from .gpus import gpus_and_ranks
 from .zero_file import precision_beside_file
 
 
@@ -51,6 +52,7 @@ def config_options_missing(config: Config) -> Answer:
     More: Many repositories leave num_processes, main_process_ip, main_process_port and machine_rank out of the file,
     because a job script knows them: `accelerate launch --config_file FILE --main_process_ip ...`. mgpu does not see
     that command line here. With DeepSpeed on several nodes, the launcher also needs a hostfile or the value standard.
+    A gpu_ids that names too few GPUs is in this list, because --gpu_ids replaces it.
 
     Fix: Pass them on the command line, or write them to the file.
     More: machine_rank differs on each node, so it belongs on the command line.
@@ -66,14 +68,19 @@ def config_options_missing(config: Config) -> Answer:
     if config.num_machines > 1 and not (config.engine or ranked or "machine_rank" in config.given):
         missing.append(_Missing("machine_rank", "RANK_OF_NODE", ""))  # 0 is right on the first node only
     options = [f"--{one.option}" for one in missing]
-    first = missing[0].option
     return Problem(
         f"complete only with {listed(options)}",
         " ".join(one.without for one in missing if one.without),
         _fixes(config, missing),
         {"options": " ".join(options)},
-        place=place_of(config, first if first in ("num_processes", "mixed_precision") else "num_machines"),
+        place=place_of(config, _key_to_show(config, missing[0].option)),
     )
+
+
+def _key_to_show(config: Config, option: str) -> str:
+    """Return the key at which the finding is shown: that of the option if the fault is its value."""
+    own = option in ("num_processes", "mixed_precision", "gpu_ids")
+    return option if own or (option == "main_process_ip" and _address_text(config)) else "num_machines"
 
 
 def _fixes(config: Config, missing: list[_Missing]) -> tuple[Fix, ...]:
@@ -81,8 +88,9 @@ def _fixes(config: Config, missing: list[_Missing]) -> tuple[Fix, ...]:
     names = [one.option for one in missing]
     quoting = _quoting_fix(config) if "num_processes" in names else None
     of_precision = (_precision_fix(config),) if "mixed_precision" in names else ()
-    text = "Pass it on the command line." if names == ["mixed_precision"] else ""
-    return (quoting or Fix(text, (_command(missing),)), *of_precision)
+    of_gpus = (Fix("Or name one GPU for each rank in gpu_ids."),) if "gpu_ids" in names else ()
+    text = "Pass it on the command line." if names in (["mixed_precision"], ["gpu_ids"]) else ""
+    return (quoting or Fix(text, (_command(missing),)), *of_precision, *of_gpus)
 
 
 def _command(missing: list[_Missing]) -> str:
@@ -142,6 +150,9 @@ def _of_every_run(config: Config) -> Iterator[_Missing]:
         yield _Missing("num_machines", "NODES", "Without a number in num_machines, accelerate stops with TypeError.")
     if precision := _precision_of_command_line(config):
         yield precision
+    if not config.given and (few := gpus_and_ranks(config)):
+        names = f"gpu_ids names {counted(few[0], 'GPU')} for {few[1]} ranks"
+        yield _Missing("gpu_ids", "all", f"{names}: without --gpu_ids, which replaces it, NCCL rejects the run.")
 
 
 def _of_several_nodes(config: Config) -> Iterator[_Missing]:
@@ -159,12 +170,25 @@ def _of_several_nodes(config: Config) -> Iterator[_Missing]:
     if "machine_rank" in config.values and is_left_open(config, "machine_rank"):
         yield _Missing("machine_rank", "RANK_OF_NODE", "Without a number in machine_rank, accelerate stops.")
     if is_left_open(config, "main_process_ip"):
-        simple = config.distributed_type in SIMPLE_TYPES
-        stops = "accelerate stops with AssertionError" if simple else 'every node looks up a host named "None"'
-        yield _Missing("main_process_ip", "ADDRESS_OF_FIRST_NODE", f"Without main_process_ip, {stops}.")
+        yield _Missing("main_process_ip", "ADDRESS_OF_FIRST_NODE", _without_address(config))
     unset = config.values.get("main_process_port") is None
     if config.distributed_type in SIMPLE_TYPES and unset:
         yield _Missing("main_process_port", "29500", "Without main_process_port, accelerate stops with AssertionError.")
+
+
+def _address_text(config: Config) -> str:
+    """Return the placeholder in main_process_ip; "" if the key has no text."""
+    value = config.values.get("main_process_ip")
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _without_address(config: Config) -> str:
+    """Return what accelerate does with main_process_ip as it is in the file."""
+    if text := _address_text(config):
+        return f'main_process_ip is the placeholder "{text}": every node looks up a host with that name.'
+    if config.distributed_type in SIMPLE_TYPES:
+        return "Without main_process_ip, accelerate stops with AssertionError."
+    return 'Without main_process_ip, every node looks up a host named "None".'
 
 
 @check(

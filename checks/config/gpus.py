@@ -31,6 +31,14 @@ def selected_gpus(config: Config) -> list[str] | None:
     return entries[:-1] if len(entries) > 1 and not entries[-1] else entries
 
 
+def gpus_and_ranks(config: Config) -> tuple[int, int] | None:
+    """Return the number of GPUs that gpu_ids names and of ranks on a node, if there are more ranks."""
+    entries, ranks = selected_gpus(config), config.ranks_here
+    if entries is None or ranks is None or config.distributed_type not in GPU_TYPES:
+        return None
+    return (len(entries), ranks) if ranks > len(entries) and all(map(_is_gpu_id, entries)) else None
+
+
 def _is_gpu_id(entry: str) -> bool:
     return parse_digits(entry) is not None or re.fullmatch(_UUID, entry) is not None
 
@@ -148,17 +156,21 @@ def config_gpu_ids_too_few(config: Config) -> Answer:
     """gpu_ids names fewer GPUs than the config starts ranks.
 
     Why: Two ranks would share a GPU, which NCCL rejects.
-    More: "Duplicate GPU detected".
+    More: "Duplicate GPU detected". If the command line is not known, which can replace gpu_ids and num_processes,
+    config_options_missing reports it.
 
     Fix: Name one GPU for each rank.
     """
     entries, ranks = selected_gpus(config), config.ranks_here
     if entries is None or ranks is None or config.distributed_type not in GPU_TYPES:
         return Skip("gpu_ids does not select GPUs, or the number of ranks is not known")
-    if ranks <= len(entries) or not all(_is_gpu_id(entry) for entry in entries):
+    few = gpus_and_ranks(config)
+    if few is None:
         return Ok(f"{counted(ranks, 'rank')} on {gpu_list(entries)}")
+    if not config.given:
+        return Skip("the command line can replace gpu_ids")
     return Problem(
-        f"gpu_ids names {counted(len(entries), 'GPU')} for {ranks} ranks",
+        f"gpu_ids names {counted(few[0], 'GPU')} for {ranks} ranks",
         evidence={"gpu_ids": config.values["gpu_ids"], "ranks": ranks},
         place=place_of(config, "gpu_ids"),
     )

@@ -272,7 +272,8 @@ def _outside_problem(config: Config, key: str, name: str) -> Problem:
     taken = isinstance(inside, dict) and right in map(section.canonical, inside)
     if not right or not used or taken or not isinstance(inside, dict | None):
         why = "it has no such key" if not right else "it has this key" if taken else "the type does not use it"
-        fix = Fix(f"Delete it: {why}.")
+        in_script = " The script sets it: Accelerator(gradient_accumulation_steps=N)."
+        fix = Fix(f"Delete it: {why}.{in_script if key == 'gradient_accumulation_steps' and not used else ''}")
     else:
         accepted = allowed_values(section.keys[right])
         fix = move_fix(config, section, key, right) or Fix(

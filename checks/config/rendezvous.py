@@ -209,21 +209,32 @@ def config_machine_rank_ignored(config: Config) -> Answer:
     )
 
 
-@check(Severity.INFO, source=LAUNCH, given=skip_if_unreadable)
+@check(Severity.INFO, source=LAUNCH, because_of=("job_machine_rank_of_config",), given=skip_if_unreadable)
 def config_machine_rank_fixed(config: Config) -> Answer:
     """The config has the machine_rank of one node of several.
 
     Why: All nodes that use this file would have the same rank.
-    More: They wait for the missing ranks.
+    More: They wait for the missing ranks. With 0 the file is right on the first node, and --machine_rank must replace
+    the number on every other one.
 
     Fix: Pass it on the command line.
     More: Delete it from the file.
     """
     rank = config.values.get("machine_rank")
-    if config.num_machines < 2 or type(rank) is not int or not 0 < rank < config.num_machines:
+    if config.num_machines < 2 or type(rank) is not int or not 0 <= rank < config.num_machines:
         return Ok("the file works on every node")
+    elastic = config.values.get("rdzv_backend", "static") not in ("static", "", None)  # c10d numbers the nodes itself
+    if rank == 0 and (elastic or not started_by_torchrun(config) or is_left_open(config, "main_process_ip")):
+        return Ok("machine_rank is not used, or left to the command line with main_process_ip")
+    if "machine_rank" in config.given:
+        return Skip("the command line sets machine_rank")
+    title = (
+        f"machine_rank: {rank}: the file works on that node only"
+        if rank
+        else "machine_rank: 0: every other node needs --machine_rank, or a file of its own"
+    )
     return Problem(
-        f"machine_rank: {rank}: the file works on that node only",
-        fix=commands(shell("accelerate launch --machine_rank {:number} ...", rank)),
+        title,
+        fix=commands(shell("accelerate launch --machine_rank {:number} ...", rank or 1)),
         place=place_of(config, "machine_rank"),
     )

@@ -9,7 +9,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, DeepSpeedFile
 
-from ._config_file import PLUGINS, is_in_file, place_of
+from ._config_file import PLUGINS, has_shell_variable, is_in_file, place_of
 from ._deepspeed_values import IN_FILE, setting
 from ._schema import (
     DEEPSPEED,
@@ -111,7 +111,7 @@ def _missing(config: Config) -> DeepSpeedFile | Skip | Ok:
     file = config.deepspeed_file
     if file is None or _FILE not in deepspeed_settings(config):
         return Skip(NO_FILE)
-    if file.exists or "{" in file.path:  # the text may be the JSON itself
+    if file.exists or file.path.lstrip().startswith("{"):  # the text may be the JSON itself
         return Ok(f"{file.path} exists")
     return file
 
@@ -129,6 +129,8 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
     file = _missing(config)
     if not isinstance(file, DeepSpeedFile):
         return file
+    if has_shell_variable(file.path):
+        return _variable_in_path(config, file)
     if file.elsewhere or file.start:
         return Skip(f"{file.path} is a path of another machine" if file.elsewhere else f"it is in {file.start}")
     at = entries(config, DEEPSPEED)[_FILE]
@@ -145,6 +147,20 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
         return Problem(f"{file.path} does not exist", cause, fix, {_FILE: file.path}, place=place_of(config, at))
     return Problem(
         f"{file.path} does not exist in the current folder", evidence={_FILE: file.path}, place=place_of(config, at)
+    )
+
+
+def _variable_in_path(config: Config, file: DeepSpeedFile) -> Problem:
+    """Return the finding for a path with a shell variable; --deepspeed_config_file replaces it."""
+    return Problem(
+        f"{_FILE}: {file.path} is used literally",
+        "No shell reads this file, so the variable is not expanded, and every worker stops.",
+        Fix(
+            "Pass it on the command line, or write the path itself.",
+            (shell('accelerate launch --deepspeed_config_file "{:expansion}" ...', file.path),),
+        ),
+        {_FILE: file.path},
+        place=place_of(config, entries(config, DEEPSPEED)[_FILE]),
     )
 
 
@@ -185,7 +201,7 @@ def config_deepspeed_file_elsewhere(config: Config) -> Answer:
     file = _missing(config)
     if not isinstance(file, DeepSpeedFile):
         return file
-    if not file.elsewhere:
+    if not file.elsewhere or has_shell_variable(file.path):
         return Skip("it is not a path of another machine")
     at = entries(config, DEEPSPEED)[_FILE]
     similar = f", but {file.similar} is" if file.similar else ""

@@ -254,8 +254,10 @@ def omp_threads_too_few(env: Mapping[str, str], system: System, config: Config) 
     """
     if not _offloads(config):
         return Skip("nothing is offloaded to the CPU")
-    threads, ranks = _threads(env), config.ranks_here or 1
-    if threads is None and config.ranks_here == 1 and config.distributed_type == "DEEPSPEED":
+    threads, ranks = _threads(env), config.ranks_here
+    if not ranks:
+        return Skip("the number of ranks is not known")
+    if threads is None and ranks == 1 and config.distributed_type == "DEEPSPEED":
         return Ok("1 rank: neither accelerate nor torchrun limits its threads")  # measured accelerate 1.15 torch 2.13
     share = max(1, system.cpus_usable // ranks)
     given = threads[1] if threads else _threads_added_by_launch(config)

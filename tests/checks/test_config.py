@@ -106,6 +106,8 @@ CASES = (
     # config_key_outside_its_section
     fails("config_key_outside_its_section", "zero_stage belongs under deepspeed_config", "the type does not use it",
         at=(6, 1), config=refused(zero_stage="2")),
+    fails("config_key_outside_its_section", "gradient_accumulation_steps belongs under deepspeed_config",
+        "Accelerator(gradient_accumulation_steps=N)", at=(6, 1), config=refused(gradient_accumulation_steps="4")),
     fails("config_key_outside_its_section", "fsdp_sharding_strategy belongs under fsdp_config",
         "Move it to fsdp_config", at=(6, 1),
         config=refused(fsdp_sharding_strategy="FULL_SHARD", distributed_type="FSDP")),

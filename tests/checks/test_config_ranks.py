@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.checks.configs import BROKEN, REFUSED, said, without
-from tests.checks.facts import YAML, Case, config, fails, informs, skips, table, warns, well
+from tests.checks.facts import YAML, Case, config, fails, informs, problem, skips, table, warns, well
 from tests.checks.sections import STAGE2, named
 
 CASES = (
@@ -141,8 +141,21 @@ CASES = (
         warns("config_options_missing", "complete only with --main_process_ip and --machine_rank",
             "accelerate launch --main_process_ip ADDRESS_OF_FIRST_NODE --machine_rank RANK_OF_NODE ...",
             at=(3, 1), config=said(num_machines="2", **more))
-        for more in ({}, {"main_process_ip": "' '"}, {"machine_rank": "0"}, {"main_process_ip": "<ip>"})
+        for more in ({}, {"main_process_ip": "' '"}, {"machine_rank": "0"})
     ),
+    *(
+        warns("config_options_missing", "complete only with --main_process_ip", "--main_process_ip ADDRESS", at=(6, 1),
+            config=said(num_machines="2", main_process_ip=text, machine_rank="1"))
+        for text in ("xx.xx.xx.xx", "<ip>", "MASTER_IP", "your-head-node")
+    ),
+    warns("config_options_missing", "complete only with --main_process_ip", "--main_process_ip ADDRESS", at=(3, 1),
+        config=said(num_machines="2", main_process_ip="null", machine_rank="1")),
+    warns("config_options_missing", "complete only with --gpu_ids", "accelerate launch --gpu_ids all ...", at=(6, 1),
+        config=said(gpu_ids="'0,1'")),
+    warns("config_options_missing", "complete only with --gpu_ids", "Or name one GPU for each rank", at=(6, 1),
+        config=said(gpu_ids="'0,1'")),
+    well("config_options_missing", "the file is complete", config=said(gpu_ids="'0,1'", num_processes="2")),
+    well("config_options_missing", "complete", config=replace(said(gpu_ids="'0,1'"), given=("config_file",))),
     warns("config_options_missing", "complete only with --machine_rank", "--machine_rank RANK_OF_NODE",
         config=said(num_machines="2", main_process_ip="10.0.0.1", machine_rank="null")),
     warns("config_options_missing", "--main_process_ip, --main_process_port and --machine_rank", "--main_process_port",
@@ -249,7 +262,18 @@ CASES = (
     skips("config_machine_rank_ignored", "cannot be read", config=BROKEN),
     informs("config_machine_rank_fixed", "machine_rank: 1: the file works on that node only", "--machine_rank 1",
         at=(6, 1), config=said(num_machines="2", machine_rank="1")),
-    well("config_machine_rank_fixed", "works on every node", config=said(num_machines="2", machine_rank="0")),
+    informs("config_machine_rank_fixed", "machine_rank: 0: every other node needs --machine_rank", "--machine_rank 1",
+        at=(7, 1), config=said(num_machines="2", main_process_ip="10.0.0.1", machine_rank="0")),
+    well("config_machine_rank_fixed", "left to the command line", config=said(num_machines="2", machine_rank="0")),
+    well("config_machine_rank_fixed", "not used", config=config(
+        "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 8\nmachine_rank: 0\nmain_process_ip: 10.0.0.1\n"
+        "deepspeed_config: {deepspeed_hostfile: h}\n")),
+    well("config_machine_rank_fixed", "works on every node", config=said(num_machines="2", main_process_ip="10.0.0.1")),
+    well("config_machine_rank_fixed", "works on every node", config=said(machine_rank="0")),
+    well("config_machine_rank_fixed", "not used", config=said(
+        num_machines="2", main_process_ip="10.0.0.1", machine_rank="0", rdzv_backend="c10d")),
+    skips("config_machine_rank_fixed", "the command line sets", config=replace(
+        said(num_machines="2", main_process_ip="10.0.0.1", machine_rank="0"), given=("config_file", "machine_rank"))),
     skips("config_machine_rank_fixed", "cannot be read", config=BROKEN),
 )  # fmt: skip
 
@@ -257,3 +281,19 @@ CASES = (
 @pytest.mark.parametrize("case", table(CASES))
 def test_answer(case: Case) -> None:
     case.verify()
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "why"),
+    [
+        ("xx.xx.xx.xx", "MULTI_GPU", 'the placeholder "xx.xx.xx.xx": every node looks up a host with that name.'),
+        ("<ip>", "'NO'", 'the placeholder "<ip>"'),
+        ("null", "MULTI_GPU", 'Without main_process_ip, every node looks up a host named "None".'),
+        ("null", "'NO'", "Without main_process_ip, accelerate stops with AssertionError."),
+    ],
+)
+def test_a_placeholder_is_not_a_missing_address(address: str, kind: str, why: str) -> None:
+    found = problem(
+        "config_options_missing", config=said(num_machines="2", main_process_ip=address, distributed_type=kind)
+    )
+    assert why in found.cause

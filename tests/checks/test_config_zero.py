@@ -55,6 +55,14 @@ CASES = (
         "realpath ~/'my ds.json'", at=(6, 3), config=at_home("~/my ds.json")),
     warns("config_deepspeed_file_missing", "/tmp/ds.json does not exist", "Correct the path: there is conf/ds.json",
         at=(6, 3), config=missing("/tmp/ds.json", similar="conf/ds.json")),
+    *(
+        warns("config_deepspeed_file_missing", f"{path} is used literally", f'--deepspeed_config_file "{path}"',
+            at=(6, 3), config=missing(path, elsewhere=path.startswith("/")))
+        for path in ("${DS_CONFIG}", "$WORK/ds.json", "/scratch/$USER/ds.json")
+    ),
+    skips("config_deepspeed_file_elsewhere", "not a path", config=missing("/w/$USER/d.json", elsewhere=True)),
+    well("config_deepspeed_file_missing", "exists", config=replace(
+        missing("d.json"), deepspeed_file=DeepSpeedFile('{"zero_optimization": {"stage": 2}}', exists=False))),
     skips("config_deepspeed_file_missing", "a path of another machine",
         config=missing("/cluster/me/ds.json", elsewhere=True)),
     informs("config_deepspeed_file_elsewhere", "/cluster/me/ds.json is not on this machine, but conf/ds.json is",
