@@ -14,6 +14,7 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
 from . import _version_skew as skew
+from ._own_package import explain_own_package
 from ._passed_on import explain_passed_on, hands_on
 from ._reinstall import reinstall
 
@@ -302,6 +303,8 @@ def explain_project_module(module: str, one: UncaughtException | None) -> Meanin
         return None
     if (one.place or "").startswith("slurm_script:") and not skew.is_known(top) and top not in _OF_OTHERS:
         return _next_to_job_script(module, top)
+    if not skew.is_known(top) and top not in _OF_OTHERS and (inside := explain_own_package(module, one)):
+        return inside
     if top not in _OF_PROJECTS:
         return None
     installed = ""

@@ -140,6 +140,11 @@ def _reads_objects(raised: UncaughtException) -> bool:
     return bool(_LOADS.search(raised.code or "") or any(_UNPICKLES.search(frame) for frame in raised.frames[-2:]))
 
 
+def _shows_hidden(path: str) -> tuple[Fix, ...]:
+    see = shell("grep -n -A6 'try:' {:path}", path)
+    return (Fix("See whether it is imported in a `try`, and print the error there.", (see,)),)
+
+
 def lacks_in_project(module: str, name: str, raised: UncaughtException | None) -> Meaning | None:
     """Explain a name that a file of the project itself does not have, by the path that Python's message shows."""
     found = _FROM_FILE.search(raised.message) if raised else None
@@ -150,14 +155,20 @@ def lacks_in_project(module: str, name: str, raised: UncaughtException | None) -
         return None
     file = re.split(r"[/\\]", path)[-1]
     folder = path.removesuffix(file) or "."
+    at_import = file == "__init__.py"
+    quiet = (
+        " If the file imports it in a `try`, that import failed, and its error is hidden: a package that is missing or "
+        "does not fit." * at_import
+    )
     file = f"{module.rpartition('.')[2]}/{file}" if file == "__init__.py" else file
     return Meaning(
         f"{file} has no {name}, which {raised.place} imports: it is a file of the project, not of an installed package",
-        f"Python read {path}, and nothing in it is named {name}. The name was renamed, removed or moved to another "
-        f"file, it is not written or not saved yet, only one of the two files was updated, or another folder of that "
-        f"name comes first on Python's path. If {module.partition('.')[0]} is a clone of another repository, it is of "
+        f"Python read {path}, and it defined no {name}.{quiet} The name was renamed, removed or moved to another file, "
+        f"it is not written or not saved yet, only one of the two files was updated, or another folder of that name "
+        f"comes first on Python's path. If {module.partition('.')[0]} is a clone of another repository, it is of "
         "another revision than the script.",
         (
+            *(_shows_hidden(path) if at_import else ()),
             Fix(
                 "Look for the name, and import it from where it is, or define it.",
                 (

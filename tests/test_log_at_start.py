@@ -95,7 +95,8 @@ def test_ids_that_were_cast_to_16_bits(got: str, cast: bool, tmp_path: Path) -> 
         "RuntimeError: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; "
         f"but got {got} instead (while checking arguments for embedding)\n"
     )
-    found = words(f"{frames((SCRIPT, 'answer', 'out = net.generate(**batch)'), inner)}{error}", tmp_path)
+    library = (f"{LIB}/transformers/generation/utils.py", "generate", "outputs = self(**model_inputs)")
+    found = words(f"{frames((SCRIPT, 'answer', 'out = net.generate(**batch)'), library, inner)}{error}", tmp_path)
     assert ("is_floating_point" in found) is cast
 
 

@@ -24,7 +24,7 @@ _RENUMBERED = (
     "CUDA_VISIBLE_DEVICES, a container or a job shows a process some of the GPUs only, and CUDA counts these from 0: "
     "with CUDA_VISIBLE_DEVICES=1, that GPU is cuda:0.")
 WITHOUT_CUDA_ON_MAC = Case(
-    every(shown("on_a_mac"), said(r"Torch not compiled with CUDA|_cuda_")),
+    every(shown("on_mac"), said(r"Torch not compiled with CUDA|_cuda_")),
     "torch has no CUDA on a Mac, and the script asks for it",
     "Builds of torch for macOS have no CUDA. Their GPU is the device 'mps'. Calls of torch.cuda, .cuda(), 'cuda' as a "
     "device and packages that need CUDA do not work there.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 
 from mgpu.check import Fix
@@ -209,6 +210,13 @@ def name_of_none(one: UncaughtException, code: str) -> str | None:
     return path_that_is_none(one)
 
 
+def _names_read(one: UncaughtException) -> set[str]:
+    """Return the plain names that the failed line reads: all can be arguments of its function."""
+    code = re.sub(r"'[^']*'|\"[^\"]*\"", "''", (one.own_code or "").rpartition(" = ")[2])
+    names = set(re.findall(r"(?<![\w.])([A-Za-z_]\w*)\b(?!\s*(?:\(|=[^=]))", code))
+    return {name for name in names if not keyword.iskeyword(name) and name not in ("self", "cls", "torch", "np", "F")}
+
+
 def _passed(one: UncaughtException, name: str) -> tuple[str, ...]:
     """Return the names that the caller's line passes to the function that failed, if the right one is not known."""
     _, _, function = (one.place or "").rpartition(" in ")
@@ -217,6 +225,8 @@ def _passed(one: UncaughtException, name: str) -> tuple[str, ...]:
     if call is None or not name.isidentifier():
         return ()
     parts = [part.strip() for part in call["arguments"].split(",")]
+    if len(_names_read(one) | {name}) > len(parts):  # some are not arguments, and this can be one of them
+        return ()
     return tuple(part for part in parts if re.fullmatch(PLAIN, part) and part not in ("True", "False"))
 
 

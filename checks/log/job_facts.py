@@ -98,10 +98,6 @@ ROWS = (
     _row("in_kaggle", r"/kaggle/(?:working|input|lib|src)/",
          ('  File "/kaggle/working/fit.py", line 3, in <module>',),
          "https://www.kaggle.com/docs/notebooks"),
-    _row("on_a_mac", r"\"/Users/[^/\n\"]+/|\"/opt/homebrew/|/Library/Frameworks/Python\.framework/|\bmacOS-\d",
-         ('  File "/Users/ada/fit.py", line 3, in <module>',
-          "/Library/Frameworks/Python.framework/Versions/3.11/lib/python3.11/site-packages/x.py:3: UserWarning: y"),
-         "https://docs.pytorch.org/docs/stable/notes/mps.html"),
     _row("warp_without_driver", r"CUDA driver not found or failed to initialize",
          ("   CUDA driver not found or failed to initialize",), "https://nvidia.github.io/warp/installation.html"),
     # What a script's own checks print; not if there is none, if it is in the data, or if such values are left out.

@@ -23,6 +23,8 @@ from mgpu.readers.log.torchrun_table import LAUNCHER_EXCEPTIONS, STARTED
 from mgpu.readers.log.traceback_frames import FRAME, IPYTHON_CODE, IPYTHON_FRAME, IPYTHON_NEIGHBOR, RICH_FRAME
 from mgpu.snapshot import CutTraceback, UncaughtException
 
+# In a pasted log, with the indentation of the code above it, and perhaps bold in Markdown.
+_INDENTED_END = re.compile(r"\s+(?:\*\*)?(?P<line>[A-Z]\w*(?:Error|Exception): .*?)(?:\*\*)?$")
 _ENDS = re.compile(
     # lower case only with a module (socket.timeout), because "loss: 0.53" is not an exception
     r"(?P<type>(?:[A-Za-z_]\w*\.)*_*(?!(?:None|True|False|NaN|Node)\b)[A-Z]\w*|(?:[A-Za-z_]\w*\.)+(?!py:)[a-z_]\w*)"
@@ -215,9 +217,10 @@ class Tracebacks:
                     self.bare.append(replace(above, more=None, place=one.place or one.deepest, **one.facts()))
         for key, one in list(self._open.items()):
             if one.tail and not one.harmless and not one.launcher:  # a printed message, without the exception's type
-                ends = re.match("(?P<type>)(?P<message>.*)", one.tail)
+                typed = _ENDS.match(one.tail)
+                ends = typed or re.match("(?P<type>)(?P<message>.*)", one.tail)
                 assert ends is not None
-                self._add_exception(one, key, ends, one.line, one.last)
+                self._add_exception(one, key, ends, replace(one.line, text=one.tail) if typed else one.line, one.last)
         for key, (first, _) in self._chained.items():  # the log ends before the next exception of the chain
             self._ended.setdefault(key, first)
         cut = [one.as_cut(self.file) for key, one in self._open.items() if key not in self._ended]
@@ -283,6 +286,8 @@ class Tracebacks:
             del self._open[key]  # the rest is missing
         elif text and not text[0].isspace() and one.frames and not one.tail and not _CUT_PREFIX.match(text):
             one.tail = text
+        elif one.frames and not one.tail and (ends := _INDENTED_END.match(text)):
+            one.tail, self.quotes_code = ends["line"], False
 
     def _add_exception(self, one: OpenTraceback, key: _Writer, ends: re.Match[str], line: Line, number: int) -> None:
         del self._open[key]
