@@ -17,7 +17,7 @@ def explain_own_package(module: str, one: UncaughtException) -> Meaning | None:
     above, inside, rest = f"/{file}".rpartition(f"/{top}/")
     if not inside:
         return None
-    above = above if file.startswith("/") else above[1:]
+    above = above[1:] or "/" * file.startswith("/")
     path = shell("export PYTHONPATH={:path}:$PYTHONPATH", above) if above else "export PYTHONPATH=$PWD:$PYTHONPATH"
     parts = f"{top}/{rest.removesuffix('.py')}".split("/")
     as_module = (Fix("Start the script as a module, in that folder.", (shell("python -m {}", ".".join(parts)),)),)
