@@ -249,15 +249,14 @@ class Tracebacks:
 
     def _within(self, one: OpenTraceback, key: _Writer, line: Line, number: int) -> None:
         text = line.text
-        one.length += 1
-        one.last = number
+        one.length, one.last = one.length + 1, number
         if one.length > _LONGEST:
             del self._open[key]
             return
         if one.indent and not text[: one.indent].strip():
             text = text[one.indent :]
-        if one.group:
-            text = _GROUP.sub("", text, count=1) if text.lstrip().startswith("|") else text
+        if one.group and text.lstrip().startswith("|"):
+            text = _GROUP.sub("", text, count=1)
         if one.rich:
             text = text.strip("│|").rstrip() if text.startswith(("│", "|")) else text
             if text.startswith(("╰", "+-")):
