@@ -20,7 +20,8 @@ from ._config_file import (
     skip_if_unreadable,
     uses_main_process_ip,
 )
-from ._schema import LAUNCHERS, deepspeed_settings
+from ._deepspeed_values import precisions
+from ._schema import LAUNCHERS, deepspeed_settings, readable_deepspeed_file
 from .gpus import gpus_and_ranks
 from .zero_file import precision_beside_file
 
@@ -119,11 +120,14 @@ def _precision_of_command_line(config: Config) -> _Missing | None:
         without = "YAML reads an unquoted no as false: without --mixed_precision, accelerate stops with AttributeError."
         return _Missing("mixed_precision", "no", without)
     if not config.given and precision_beside_file(config) and isinstance(value, str) and value.lower() in PRECISIONS:
+        file = readable_deepspeed_file(config)
+        enabled = precisions(file.values) if file else []
+        own = enabled[0] if enabled in (["fp16"], ["bf16"]) else None  # accelerate refuses another one beside it
         without = (
             "mixed_precision is not allowed next to deepspeed_config_file: without --mixed_precision, which replaces"
-            " it, every worker stops with ValueError."
+            f" it, every worker stops with ValueError.{f' The file enables {own}.' if own else ''}"
         )
-        return _Missing("mixed_precision", value.lower(), without)
+        return _Missing("mixed_precision", own or value.lower(), without)
     return None
 
 

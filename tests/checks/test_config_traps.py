@@ -107,7 +107,7 @@ CASES = (
     well("config_tpu_keys_left", "no unused TPU settings", config=said(tpu_name="x", distributed_type="XLA")),
     skips("config_tpu_keys_left", "cannot be read", config=BROKEN),
     # config_debug_left_on
-    informs("config_debug_left_on", "debug: true slows every collective", "debug: false",
+    informs("config_debug_left_on", "debug: true slows accelerate's own collectives", "debug: false",
         at=(6, 1), config=said(debug="true")),
     well("config_debug_left_on", "debug is off"),
     skips("config_debug_left_on", "cannot be read", config=BROKEN),
