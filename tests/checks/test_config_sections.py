@@ -319,7 +319,7 @@ def test_an_edit_is_offered_only_where_nothing_else_can_be_meant(
 @pytest.mark.parametrize(
     ("file", "option"), [({"fp16": {"enabled": True}}, "fp16"), ({"bf16": {"enabled": True}}, "bf16"), ({}, "bf16")]
 )
-def test_the_option_is_the_precision_that_the_file_of_deepspeed_enables(file: dict[str, Any], option: str) -> None:
+def test_the_option_is_the_precision_that_the_file_of_deepspeed_enables(file: dict[str, object], option: str) -> None:
     found = problem("config_options_missing", config=named({**STAGE2, **file}, more="mixed_precision: bf16\n"))
     commands = [command for fix in found.fixes for command in fix.commands]
     assert any(f"--mixed_precision {option}" in command for command in commands)
