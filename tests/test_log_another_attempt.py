@@ -32,6 +32,9 @@ KEY, ODD = failed("KeyError: 'labels'"), failed("ValueError: the loss is odd")
 TWO = "reading the data\n"  # what the attempts print between
 
 
+STOPPED = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 2\n"
+
+
 def table(pid: int, rank: int = 0, script: str = "fit.py") -> str:
     return (
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n" + "=" * 60 + f"\n{script} FAILED\n"
@@ -57,6 +60,7 @@ SEVERAL = {
         "torchrun fit.py\n" + KEY + table(71) + TWO + failed("ValueError: the loss is odd") + table(83),
         18, 1, True, "odd",
     ),
+    "a launcher that was stopped": (KEY + table(71) + TWO * 210 + STOPPED, 17, 1, True, "interrupted"),
 }  # fmt: skip
 ONE = {
     "the same": KEY + TWO + KEY,
@@ -76,6 +80,7 @@ ONE = {
     "exceptions without end": (KEY + ODD) * 150,
     "tables of two nodes": KEY + table(71) + table(71, 8),
     "tables of two scripts": KEY + table(71) + ODD + table(83, script="merge.py"),
+    "a launcher of another node was stopped": KEY + table(71) + TWO * 40 + STOPPED,
     "a table that is printed twice": KEY + table(71) + table(71),
 }
 

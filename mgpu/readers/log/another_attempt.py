@@ -31,7 +31,7 @@ _MARK = re.compile(
     rb"Could not (?:override|append to config|delete from config)\b)", re.M)
 _TABLE = re.compile(
     rb"^(?P<script>\S+) FAILED\s*$|^  rank +: (?P<rank>\d+)|^  exitcode +: -?\d+ \(pid: (?P<pid>\d+)\)|"
-    rb"^(?P<closed>={20,})\s*$", re.M)
+    rb"^(?P<closed>={20,})\s*$|^(?:\w+\.)*SignalException: Process \d+ got (?P<stopped>signal: [12])\b", re.M)
 # fmt: on
 _WARNED = re.compile(rb"^(?:[^\s:]*/)?([\w.-]+\.py):\d+: \w*Warning\b", re.M)
 _INSTALLED = re.compile(rb"site-packages|dist-packages|[/\\]lib[/\\]python\d|[/\\]bin[/\\]")
@@ -48,6 +48,7 @@ _NUMBER = re.compile(rb"0x[0-9a-fA-F]+|\d+")
 _MORE = re.compile(rb"\s*(?:\n[ \t]+[^\n]*)+")  # lines of a message: the keys that a checkpoint misses
 _WARNINGS = 4096  # bytes before Hydra's error in which Python's warnings name its script
 _AROUND = 32768  # bytes before a traceback, and at the start of the file, that can show several ranks
+_GOES_ON = 200  # lines after a launcher's table: more than those of a launcher on another node
 _MOST = 200  # exceptions: a program that prints more of them goes on after them
 _NEAR = 6  # lines: a child, a thread or a destructor reports an exception so soon after the program's own
 
@@ -158,7 +159,7 @@ class LauncherTables:
 
     def add(self, part: bytes, before: int) -> None:
         """Read a part of the file that follows so many lines."""
-        if not self._script and b" FAILED" not in part:
+        if not self._script and not any(text in part for text in (b" FAILED", b"SignalException")):
             return
         at, number = 0, before + 1
         for found in _TABLE.finditer(part):
@@ -166,6 +167,8 @@ class LauncherTables:
             at = found.start()
             if found["script"]:
                 self._script = found["script"]
+            elif found["stopped"]:
+                self._stopped(number)
             elif self._script:
                 self._take(found, number)
 
@@ -181,6 +184,13 @@ class LauncherTables:
             self._pids[self._rank] = found["pid"]
         elif found["closed"]:
             self._last, self._script = (self._script, number), b""
+
+    def _stopped(self, number: int) -> None:
+        """Read that a user stopped a launcher: another one, if ranks printed much after the table of the last one."""
+        if self._last[1] and number - self._last[1] > _GOES_ON:
+            self.begins.append((self._last[1] + 1, number, True))
+            self._last = b"", 0
+            self._pids.clear()
 
 
 def _line(part: bytes, at: int) -> bytes:
