@@ -120,6 +120,9 @@ def test_first_lines_that_nothing_follows_do_not_hide_the_failure(tmp_path: Path
 
 def test_first_lines_that_something_follows_are_a_run(tmp_path: Path) -> None:
     assert read_text(HEAD + TWO + ODD + HEAD + "epoch 1\n", tmp_path).last_run == LastRun(10, 1)
+    assert read_text(HEAD + ODD + HEAD, tmp_path).last_run == LastRun(9, 1)  # all of them
+    timed = "The job starts on this node\n" + HEAD
+    assert read_text(timed + TWO + ODD + timed, tmp_path).last_run == LastRun(11, 1)
     begun = "nohup: ignoring input\n" + HEAD
     assert read_text(begun + ODD + begun, tmp_path).last_run == LastRun(10, 1)
 

@@ -93,6 +93,7 @@ _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
     _SUMMARY: (b"wandb:",),
 }
 # fmt: on
+_START = re.compile(rb"(?i)\bstart|\blaunch|\bbegin|\d\d:\d\d:\d\d|^usage:")
 _ERROR = re.compile(rb"Traceback|\bout of memory\b|\w(?:Error|Exception)\b|\berror:|^usage:|^File \"", re.I)
 _PROGRESS = re.compile(rb"%\||it/s|s/it|\bepoch\b|\bstep\b|\biter", re.I)
 # In a copy of a terminal: what the terminal printed before its command is not of the run.
@@ -152,6 +153,8 @@ class _Marks:
     tables: LauncherTables = field(default_factory=LauncherTables)
     after_reports: list[int] = field(default_factory=list)  # first lines of the jobs whose output follows a report
     summaries: list[int] = field(default_factory=list)
+    head: int = 0  # number of the first lines
+    starts: frozenset[int] = frozenset()  # places in the head of lines that speak of a start, or have the time of it
     warned: bool = False  # the file begins with a warning that a process prints once
     several: int = 0  # the last line that shows several processes; 0: none does
     lines: int = 0
@@ -207,9 +210,15 @@ def _last(parts: Iterable[bytes]) -> LastRun | None:
 
 
 def _is_only_head(begin: int, marks: _Marks) -> bool:
-    """Whether nothing follows there but first lines of the file: another program of the run can print them again."""
-    again = {line for line, _ in marks.heads if line >= begin}
-    return begin not in (*marks.nohups, *marks.after_reports) and len(again) > marks.last_text - begin
+    """Whether nothing follows there but some first lines of the file, none of which speaks of a start.
+
+    Another program of the run can print them again.
+    """
+    again = [(line, place) for line, place in marks.heads if line >= begin]
+    places = {place for _, place in again}
+    if begin in (*marks.nohups, *marks.after_reports) or len(places) == marks.head or places & marks.starts:
+        return False
+    return len({line for line, _ in again}) > marks.last_text - begin
 
 
 def _once(begins: list[int], certain: set[int], marks: _Marks) -> list[int]:
@@ -233,6 +242,9 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
         if head is None:
             marks.warned = bool(_WARNED.match(part.lstrip()))
             head = [(re.compile(rb"^[ \t]*" + line + rb"\s*$", re.M), word) for line, word in _head(part)]
+            first = (pattern.search(part) for pattern, _ in head)
+            marks.starts = frozenset(place for place, found in enumerate(first) if found and _START.search(found[0]))
+            marks.head = len(head)
         lines = _Lines(part, before)
         marks.ends += lines.of(_END_OF_RUN)
         marks.ends_of_processes += lines.of(_END_OF_PROCESS)
