@@ -137,7 +137,7 @@ def test_much_output_after_an_exception_is_of_another_run_or_it_was_caught(mgpu:
     assert read_text(text + LAST, tmp_path).last_run == LastRun(5, 1, certain=False)
     done = mgpu("doctor", "--log", "nohup.out", cwd=tmp_path)
     said = " ".join(done.stdout.split())
-    assert "goes on long after the exception before line 5. Another run began there, or the program caught it" in said
+    assert "goes on after the exception before line 5. Another run began there, or the program caught it" in said
     assert "Before it: head -n 4 nohup.out | mgpu doctor --log -" in said and "the loss is odd" in said
     read_text(text, tmp_path)
     assert mgpu("doctor", "--log", "nohup.out", cwd=tmp_path).returncode == errors.UNKNOWN
@@ -190,7 +190,7 @@ def test_the_report_says_which_run_it_is_about(mgpu: Run, tmp_path: Path) -> Non
     text, line, earlier, _ = SEVERAL["one process"]
     (tmp_path / "nohup.out").write_text(text, "utf-8")
     done = mgpu("doctor", "--log", "nohup.out", cwd=tmp_path)
-    assert f"The log has {earlier} earlier runs before line {line}." in done.stdout and done.returncode == 1
+    assert f"The log has at least {earlier} earlier runs before line {line}." in done.stdout and done.returncode == 1
     assert f"The run before it:  head -n {line - 1} nohup.out | mgpu doctor --log -\n" in done.stdout
     for name in ("nohup.out", "-"):
         with (tmp_path / "nohup.out").open() as stdin:

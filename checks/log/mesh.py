@@ -10,7 +10,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from . import _device_cases
-from ._circumstances import counts, message, passed
+from ._circumstances import counts, message, passed, said
 from ._divided_quantities import of_message
 from ._divided_sizes import divided_size
 
@@ -92,6 +92,17 @@ _OF_ACCELERATE = Case(
     'Traceback (most recent call last):\n  File "/x/site-packages/accelerate/parallelism_config.py", line 299, in '
     "_validate\n    raise ValueError(\nValueError: dp_shard_size 3 must be a multiple of the number of nodes, 2\n",
     _PARALLEL)
+
+_WITH_FP8 = Case(
+    said(r"using TransformerEngine"),
+    "the script prepares the optimizer without its model, which accelerate's fp8 does not allow",
+    "With mixed precision fp8, accelerate replaces layers of the model with those of TransformerEngine, and gives "
+    "their parameters to the optimizer in the same call.",
+    (Fix("Prepare them in one call.", ("model, optimizer = accelerator.prepare(model, optimizer)",)),
+     Fix("Or train in bf16.", ("accelerate launch --mixed_precision bf16 ...",))),
+    "ValueError: You must pass a model and an optimizer together to `accelerate.prepare()` when using "
+    "TransformerEngine.\n",
+    "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py")
 
 _TWO_DIMENSIONS = Case(
     message(r"Expected device_mesh to have ndim=2"),
@@ -203,7 +214,7 @@ ROWS = (
         "FSDP2 replaces the parameters, and the optimizer must get the new ones in the same call.",
         Fix("Prepare them in one call.", ("model, optimizer = accelerator.prepare(model, optimizer)",
                                           "mgpu doctor --script train.py")),
-        "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"),
+        "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py", cases=(_WITH_FP8,)),
     Row("log_data_parallel_splits_scalar", "root", "launcher", r"chunk expects at least a 1-dimensional tensor",
         ("RuntimeError: chunk expects at least a 1-dimensional tensor",),
         "the run uses nn.DataParallel, which cannot split a scalar argument over the GPUs",

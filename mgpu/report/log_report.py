@@ -70,10 +70,10 @@ def _last_run(log: Log, screen: Screen) -> list[Line]:
     """Return which of several runs in one file the report is about."""
     if not (last := log.last_run):
         return []
-    where = f"The log has {counted(last.earlier, 'earlier run')} before line {last.line:,}."
+    where = f"The log has at least {counted(last.earlier, 'earlier run')} before line {last.line:,}."
     about = "This report is about the last run, from that line on."
     if not last.certain:
-        where = f"The output goes on long after the exception before line {last.line:,}."
+        where = f"The output goes on after the exception before line {last.line:,}."
         about = "Another run began there, or the program caught it. This report is about what follows."
     lines = screen.paragraph(f"{where} {about}")
     name = log.files[0]

@@ -5,7 +5,8 @@ counts. A run begins where the first lines of the file are printed again after t
 only a launcher or Slurm prints at the end of the whole run, or, in the output of one process, after an exception or an
 error that its logger reports. There it also begins where hundreds of lines follow an exception: nothing prints so much
 after its end. And it begins where Python reports a syntax error in a script that ran before, or where a script
-runs that such an error had ended: it was edited between.
+runs that such an error had ended: it was edited between. Where a script fails again that an error had ended, or a
+launcher (another_attempt.py), it began after that error. First lines that nothing follows are of no run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mgpu.readers.log.after_syntax_error import RunAfterSyntaxError
+from mgpu.readers.log.another_attempt import FailedAttempts, LauncherTables
 from mgpu.readers.log.opening import open_log, pieces
 from mgpu.snapshot import LastRun
 
@@ -91,6 +93,7 @@ _TEXTS: dict[re.Pattern[bytes], tuple[bytes, ...]] = {
     _SUMMARY: (b"wandb:",),
 }
 # fmt: on
+_START = re.compile(rb"(?i)\bstart|\blaunch|\bbegin|\d\d:\d\d:\d\d|^usage:")
 _ERROR = re.compile(rb"Traceback|\bout of memory\b|\w(?:Error|Exception)\b|\berror:|^usage:|^File \"", re.I)
 _PROGRESS = re.compile(rb"%\||it/s|s/it|\bepoch\b|\bstep\b|\biter", re.I)
 # In a copy of a terminal: what the terminal printed before its command is not of the run.
@@ -146,11 +149,16 @@ class _Marks:
     ends_of_tasks: list[int] = field(default_factory=list)
     edited: _Edited = field(default_factory=_Edited)
     repaired: RunAfterSyntaxError = field(default_factory=RunAfterSyntaxError)
+    attempts: FailedAttempts = field(default_factory=FailedAttempts)
+    tables: LauncherTables = field(default_factory=LauncherTables)
     after_reports: list[int] = field(default_factory=list)  # first lines of the jobs whose output follows a report
     summaries: list[int] = field(default_factory=list)
+    head: int = 0  # number of the first lines
+    starts: frozenset[int] = frozenset()  # places in the head of lines that speak of a start, or have the time of it
     warned: bool = False  # the file begins with a warning that a process prints once
     several: int = 0  # the last line that shows several processes; 0: none does
     lines: int = 0
+    last_text: int = 0  # the last line that is not empty
 
     @property
     def alone_from(self) -> float:
@@ -192,7 +200,25 @@ def _last(parts: Iterable[bytes]) -> LastRun | None:
     certain = {*marks.nohups[1:], *(marks.after_reports or _begins(marks)), *edited}
     known = marks.alone_from or marks.after_reports
     begins = _once(sorted({*certain, *([] if known else _after_ends(marks))}), certain, marks)
+    for begin, failure, is_certain in (*marks.tables.begins, *(() if marks.alone_from else marks.attempts.begins())):
+        if not any(begin <= one <= failure for one in begins):
+            begins = sorted((*begins, begin))
+            certain |= {begin} if is_certain else set()
+    while begins and _is_only_head(begins[-1], marks):
+        begins.pop()
     return LastRun(begins[-1], len(begins), begins[-1] in certain) if begins else None
+
+
+def _is_only_head(begin: int, marks: _Marks) -> bool:
+    """Whether nothing follows there but some first lines of the file, none of which speaks of a start.
+
+    Another program of the run can print them again.
+    """
+    again = [(line, place) for line, place in marks.heads if line >= begin]
+    places = {place for _, place in again}
+    if begin in (*marks.nohups, *marks.after_reports) or len(places) == marks.head or places & marks.starts:
+        return False
+    return len({line for line, _ in again}) > marks.last_text - begin
 
 
 def _once(begins: list[int], certain: set[int], marks: _Marks) -> list[int]:
@@ -216,6 +242,9 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
         if head is None:
             marks.warned = bool(_WARNED.match(part.lstrip()))
             head = [(re.compile(rb"^[ \t]*" + line + rb"\s*$", re.M), word) for line, word in _head(part)]
+            first = (pattern.search(part) for pattern, _ in head)
+            marks.starts = frozenset(place for place, found in enumerate(first) if found and _START.search(found[0]))
+            marks.head = len(head)
         lines = _Lines(part, before)
         marks.ends += lines.of(_END_OF_RUN)
         marks.ends_of_processes += lines.of(_END_OF_PROCESS)
@@ -226,12 +255,16 @@ def _marks(parts: Iterable[bytes]) -> _Marks:
         marks.after_reports += lines.after(_REPORT_OF_JOB)
         marks.edited.add(part, before)
         marks.repaired.add(part, before)
+        marks.attempts.add(part, before)
+        marks.tables.add(part, before)
         marks.several = max(lines.of(_SEVERAL_PROCESSES), default=marks.several)
         for place, (pattern, word) in enumerate(head):
             if word in part and often[place] <= _OFTEN:
                 found = [(line, place) for line in lines.of(pattern)]
                 often[place] += len(found)
                 marks.heads += found
+        if text := part.rstrip():
+            marks.last_text = before + 1 + text.count(b"\n")
         before += part.count(b"\n")
     marks.heads = sorted(one for one in marks.heads if often[one[1]] <= _OFTEN)
     logged = [] if marks.several else marks.logged_ends
