@@ -11,7 +11,7 @@ import pytest
 
 from .test_log_callers import frames
 from .test_log_meanings import explained
-from .test_log_went_on import cause, read_text
+from .test_log_went_on import cause, read_text, shown
 
 SCRIPT = "/home/ada/train.py"
 AMBIGUOUS = (
@@ -39,6 +39,25 @@ def test_hydras_refusal_comes_before_the_end_of_the_rendezvous(tmp_path: Path) -
     assert cause(RESET, tmp_path) == "log_store_gone"
     # Nothing failed after it: the run did much else.
     assert cause(AMBIGUOUS + "working on the next file\n" * 250, tmp_path) is None
+
+
+RANK = (
+    "Root Cause (first observed failure):\n[0]:\n  host      : n1\n  rank      : 1 (local_rank: 1)\n"
+    "  exitcode  : 1 (pid: 9)\n"
+)
+AGENT = frames(
+    ("torch/distributed/launcher/api.py", "launch_agent", "result = agent.run()"),
+    ("torch/distributed/elastic/rendezvous/dynamic_rendezvous.py", "num_nodes_waiting", "self._sync()"),
+)  # fmt: skip
+
+
+def test_what_torchrun_raised_afterwards_is_no_ranks_exception(tmp_path: Path) -> None:
+    lost = "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection has failed.\n"
+    assert "RendezvousConnectionError" not in shown(AMBIGUOUS + EXIT + RANK + AGENT + lost, tmp_path)
+    own = frames((SCRIPT, "main", "run()")) + "ValueError: no such shape\n"
+    text = shown(own + EXIT + RANK + AGENT + lost, tmp_path)
+    first = text.partition("Probable cause")[0]
+    assert "ValueError" in first and "RendezvousConnectionError" not in first
 
 
 @pytest.mark.parametrize(
