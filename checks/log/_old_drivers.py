@@ -20,8 +20,8 @@ NEWER_TOOLKIT = (
     ),
     Fix("Install a newer driver.", who="admin"),
     Fix(
-        "Or install the same torch for a CUDA that the driver supports, and build the extensions with that CUDA. The "
-        "wheels of each release: https://pytorch.org/get-started/previous-versions/"
+        "Or install the same torch for a CUDA that the driver supports (wheels of each release: "
+        "https://pytorch.org/get-started/previous-versions/), and build the extensions with that CUDA."
     ),
 )
 # Wheels run with each driver of their CUDA's major version (minor-version compatibility); those of CUDA 11.8 end with
