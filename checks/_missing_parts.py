@@ -25,6 +25,7 @@ _UNPICKLES = re.compile(
     r"^torch/serialization\.py in (?:find_class|_?load|_legacy_load)|^numpy/lib/\S+\.py in (?:load|read_array)|"
     r"^pandas/\S*pickle\S* in |^(?:joblib|dill|cloudpickle)/"
 )
+_PARTS_OF_LISTED = 4  # torchvision.models.detection.x
 _IMPORTS = re.compile(r"(?:from|import) [\w.]+")
 _INSTALLED = re.compile(r"site-packages|dist-packages|lib(?:64)?/python\d|\\[Ll]ib\\")
 _FROM_FILE = re.compile(r" from '[\w.]+' \((?P<path>[^()\n]+\.py)\)")
@@ -183,5 +184,36 @@ def lacks_in_project(module: str, name: str, raised: UncaughtException | None) -
                     shell("git -C {:path} log --all --oneline -S {:name}", folder, name),
                 ),
             ),
+        ),
+    )
+
+
+def listed_from_another_folder(module: str, raised: UncaughtException | None) -> Meaning | None:
+    """Explain a module that mmcv found in a folder of the same short name, and then looks for in torchvision.
+
+    mmcv and mmengine walk through torchvision.models without its prefix, so that Python imports `detection` of sys.path
+    to list what is in it: https://github.com/open-mmlab/mmcv/blob/v1.7.2/mmcv/runner/checkpoint.py
+    """
+    frames = raised.frames if raised else ()
+    lists = [place for place, frame in enumerate(frames) if frame.endswith(" in get_torchvision_models")]
+    parts = module.split(".")
+    if not lists or parts[:2] != ["torchvision", "models"] or len(parts) < _PARTS_OF_LISTED:
+        return None
+    if any(frame.startswith("torchvision/") for frame in frames[lists[-1] :]):
+        return None  # torchvision's own module imports it
+    folder, file = parts[2], parts[-1]
+    return Meaning(
+        f"a folder {folder} of the project, or of another package, has the name of one in torchvision.models: there is "
+        f"no module {module}",
+        f"To load weights named torchvision:// or modelzoo://, mmcv lists the modules of torchvision.models by their "
+        f"short names. Python then finds another folder {folder} first (through the working folder or PYTHONPATH), one "
+        f"that has {file}, and mmcv looks for {file} in torchvision. The versions of mmcv and torchvision are not the "
+        "reason.",
+        (
+            Fix(
+                f"Find the folder that Python imports as {folder}, and rename it, or keep its parent off the path.",
+                (shell("python -c 'import {:name} as m; print(m.__path__)'", folder), "echo $PYTHONPATH"),
+            ),
+            Fix("Or download the weights, and give the model their file.", ("checkpoint='weights/backbone.pth'",)),
         ),
     )

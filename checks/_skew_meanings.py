@@ -316,7 +316,7 @@ def explain_module(groups: Mapping[str, str], raised: UncaughtException | None) 
     by_itself = raised is not None and raised.packages[-1:] == (package,)  # its own files then do not fit each other
     if (known := skew.find_module(module)) and not by_itself:
         return _in_table(known, f"the module {module}", _caller(raised, package))
-    own = calls.explain_project_module(module, raised)
+    own = missing_parts.listed_from_another_folder(module, raised) or calls.explain_project_module(module, raised)
     own = own or calls.explain_own_module(f"there is no module {module}", package, raised)
     own = own or missing_parts.while_importing(module, raised)
     return own or _unknown(f"there is no module {module}", package, _caller(raised, package), raised)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import counts, either, own_line, source_line
+from ._circumstances import counts, either, every, own_line, said, several_ranks, source_line
 
 _LISTS = r"requested gpus?: \[([\d, ]*)\].{0,10}But your machine only has: \[([\d, ]*)\]"
 _SOURCE = (
@@ -51,6 +51,29 @@ GLOBAL_RANK = Case(
     "[rank9]:     buffer = torch.zeros(64).to(f'cuda:{rank}')\n"
     "[rank9]: torch.AcceleratorError: CUDA error: invalid device ordinal",
     "https://docs.pytorch.org/docs/stable/elastic/run.html")
+_NEGATIVE = said(r"Device index must (?:not be |be (?:-1 or )?non-)negative")
+_NO_INDEX = "RuntimeError: Device index must not be negative\n"
+NEGATIVE_NUMBERS = (
+    Case(every(_NEGATIVE, several_ranks),
+         "the number of a rank's GPU is negative: probably local_rank still has its default of -1",
+         "torchrun passes the number of the rank on its node only as the variable LOCAL_RANK. An option --local_rank "
+         "keeps the default that the script gives it, and device_ids=[-1] or torch.device('cuda', -1) then fails. The "
+         "line is \"{the_line}\".",
+         (Fix("Read the variable where the script sets local_rank.",
+              ("local_rank = int(os.environ['LOCAL_RANK'])", "torch.cuda.set_device(local_rank)",
+               "grep -rnE --include='*.py' 'local_rank' .")),),
+         'Traceback (most recent call last):\n  File "/home/user/main.py", line 8, in main\n    out = model(x)\n'
+         + _NO_INDEX
+         + "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 9) of binary: "
+         "/usr/bin/python3\n", "https://docs.pytorch.org/docs/stable/elastic/run.html"),
+    Case(_NEGATIVE,
+         "the script gives a GPU a negative number",
+         "-1 often means \"no GPU\" in a script's options, and torch has no such device: the CPU is another type of "
+         "device. The line is \"{the_line}\".",
+         (Fix("Choose the device by the option's value.",
+              ("device = torch.device('cuda', gpu) if gpu >= 0 else torch.device('cpu')",)),),
+         _NO_INDEX, "https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch.device"),
+)
 GPU_NUMBERS = (
     Case(counts(_LISTS, _enough_gpus),
          "the trainer requests a GPU by a number that does not exist: devices lists other numbers than those that are "

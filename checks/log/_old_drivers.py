@@ -11,6 +11,19 @@ from mgpu.snapshot import UncaughtException
 
 _CHECK = "mgpu doctor --only driver_too_old_for_torch"
 _NEWER = Fix("Install a newer driver: current wheels need one for CUDA 12.6 or newer.", (_CHECK,), who="admin")
+# Which CUDA an older torch has wheels for differs from release to release, and extensions fit only one of them.
+NEWER_TOOLKIT = (
+    Fix(
+        "Compare the CUDA that the driver supports (in the first lines of nvidia-smi) with those that torch and the "
+        "extensions were built with.",
+        ("nvidia-smi | head -4", "python -c 'import torch; print(torch.__version__, torch.version.cuda)'", _CHECK),
+    ),
+    Fix("Install a newer driver.", who="admin"),
+    Fix(
+        "Or install the same torch for a CUDA that the driver supports (wheels of each release: "
+        "https://pytorch.org/get-started/previous-versions/), and build the extensions with that CUDA."
+    ),
+)
 # Wheels run with each driver of their CUDA's major version (minor-version compatibility); those of CUDA 11.8 end with
 # torch 2.7: https://docs.pytorch.org/get-started/previous-versions
 _OLD_WHEELS = {

@@ -67,6 +67,9 @@ _OPERATIONS = {
     ("nll_loss2d_forward", "weight"): _Roles("class weights", "predictions"),
 }
 # fmt: on
+_METRIC = re.compile(
+    r"Encountered different devices in metric calculation(?:.*?Instead of `metric=(?P<metric>\w+)\()?", re.S
+)
 _CPU_AND_GPU = re.compile(
     r"found at least two devices, (?:cpu and (?:cuda|npu|xpu|mps)|(?:cuda|npu|xpu|mps)(?::\d+)? and cpu)"
 )
@@ -132,6 +135,27 @@ def _no_operands(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _TO_NUMBERS:
         return node.args
     return []
+
+
+def metric_elsewhere(one: UncaughtException | None) -> Meaning | None:
+    """Explain a metric of torchmetrics that is on another device than what it is given."""
+    found = _METRIC.search(one.message) if one else None
+    if one is None or found is None:
+        return None
+    where = f" ({one.place})" if one.place else ""
+    line = f' The line is "{one.own_code}".' if one.own_code else ""
+    return Meaning(
+        f"the metric{f' {name}' if (name := found['metric']) else ''} is on another device than the predictions it "
+        f"gets{where}",
+        "A metric of torchmetrics keeps its sums in tensors. Those are moved with the model only if the metric is an "
+        "attribute of it, or in a ModuleList, a ModuleDict or a MetricCollection. One in a list, a dict or a callback "
+        "stays where it was made, and predictions that were moved with .cpu() do not fit a metric on the GPU."
+        f"{line}",
+        (
+            Fix("Move the metric to the device of what it gets.", ("metric = metric.to(preds.device)",)),
+            Fix("Or do not move the predictions and targets with .cpu() before the metric gets them."),
+        ),
+    )
 
 
 def which_device(one: UncaughtException | None) -> Meaning | None:

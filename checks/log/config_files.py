@@ -10,7 +10,7 @@ from mgpu.command_line import python, shell
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import called, every, line_of, within
+from ._circumstances import called, every, line_of, reported, within
 
 _OVERRIDES = "https://hydra.cc/docs/advanced/override_grammar/basic/"
 _DEFAULTS = "https://hydra.cc/docs/advanced/defaults_list/"
@@ -25,6 +25,7 @@ _FIELD = re.compile(
     r"\d+ validation errors? for (?P<config>\w+) (?P<field>[\w.\[\]-]+) (?P<what>[A-Z].*?)(?: \[type=|$)"
 )
 _OF_CONFIG = re.compile(r"(?i)config|conf$|cfg|args|settings|options|params")
+_AMBIGUOUS = re.compile(r"^Ambiguous value for argument '(?P<key>[^'=\s]+)=(?P<value>.*)'$")
 _HYDRAS = ("log_target_not_created", "log_override_not_parsed", "log_config_key_missing", "log_override_unknown")
 _WRONG_TYPE = re.compile(
     r"Input should be a valid (?P<wanted>string|integer|number|boolean|list|dictionary|tuple|set)\b[^\[]*"
@@ -96,6 +97,26 @@ def _of_transform(found: re.Match[str], raised: UncaughtException) -> Meaning:
     )
 
 
+def _ambiguous(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain an override whose commas Hydra could read in several ways."""
+    found = _AMBIGUOUS.search(groups["what"])
+    if found is None:
+        return None
+    key, value = found["key"], found["value"]
+    return Meaning(
+        f"Hydra cannot decide what the comma in a value on the command line means: {key}={value}",
+        "A value with a comma can be a list, a text, or several values to run one after the other (a sweep). Hydra "
+        "refuses it before the script starts, on every rank, and the launchers then end.",
+        (
+            Fix(
+                "If it is one text, quote it for the shell and for Hydra.",
+                (shell("python train.py \"{:dotted}='a,b'\"", key),),
+            ),
+            Fix("If it is a list, write it in brackets.", (shell("python train.py '{:dotted}=[a,b]'", key),)),
+        ),
+    )
+
+
 def _by_hydra(log: Log, raised: UncaughtException | None) -> bool:
     """Whether the log shows Hydra: any other program can print a caught exception in the same form."""
     frames = [frame for one in log.raised for frame in one.frames]
@@ -159,6 +180,24 @@ _OF_HYDRA = Case(
     (Fix("Correct its arguments in the config, or install the version that it was written for.",
          ("HYDRA_FULL_ERROR=1 python train.py", _SHOW)),),
     "ModuleNotFoundError(\"No module named 'my_models'\")\nfull_key: model.net\n", _INSTANTIATE)
+_REFUSED_OVERRIDES = (
+    Case(reported(r"Could not append to config\. "),
+         "the command line adds a key with +, but the config already has it",
+         "+ only adds a key that does not exist yet. The next words of the message name the key.",
+         (Fix("Write the key without +, or with ++, which adds or replaces it.",
+              ("python train.py group.key=value", "python train.py ++group.key=value")),),
+         "Could not append to config. An item is already at 'trainer.seed'.\n", _OVERRIDES),
+    Case(reported(r"Could not delete from config\. "),
+         "the command line removes a key with ~ that the config does not have, or that has another value",
+         "The message names the key.", (Fix("Compare with the config.", (_SHOW,)),),
+         "Could not delete from config. 'trainer.seed' does not exist.\n", _OVERRIDES),
+    Case(reported(r"^missing EQUAL at '|Error parsing override '[^'=~]+'$"),
+         "Hydra found a word without = on the command line",
+         "Hydra accepts only overrides (key=value) and its own options. A word without =, an option of argparse "
+         "(--lr 0.1), a value with a space, or an empty variable of the shell is none.",
+         (Fix("Write it as key=value, and look for spaces without quotes.", ("python train.py group.key=value",)),),
+         "Error parsing override 'fast'\nmissing EQUAL at '<EOF>'\n", _OVERRIDES),
+)
 ROWS = (
     Row("log_yaml_damaged", "root", "script",
         r"yaml\.(?:scanner|parser|composer|constructor|reader)\.(?:\w+Error): (?P<what>.+)",
@@ -183,10 +222,11 @@ ROWS = (
          Fix("To add a key that the config does not have, write + before it.", ("python train.py +group.key=value",))),
         _OVERRIDES, summary="The config has no key that the command line sets."),
     Row("log_config_key_missing", "root", "script",
-        r"Config(?:Attribute|Key)Error: (?:Key '(?=[^']+' (?:is not in struct|not in '))|Missing key )(?P<key>[^\s']+)",
+        r"(?:Config(?:Attribute|Key)Error: (?:Key '(?=[^']+' (?:is not in struct|not in '))|Missing key )|"
+        r"^Key '(?=[^']+' is not in struct\s*$))(?P<key>[^\s']+)",
         ("omegaconf.errors.ConfigAttributeError: Key 'ray_init' is not in struct",
          "omegaconf.errors.ConfigKeyError: Key 'foo' not in 'FSDPConfig'",
-         "omegaconf.errors.ConfigAttributeError: Missing key train"),
+         "omegaconf.errors.ConfigAttributeError: Missing key train", "Key 'lrr' is not in struct"),
         "the program reads or sets a config key that the config does not have: {key}",
         "The config file was written for another version of the program: keys are added, renamed and removed between "
         "releases. Or a default config was not included. The next line of the log (full_key) has its full name.",
@@ -225,12 +265,16 @@ ROWS = (
         Fix("Set it, or correct the reference.", ("export NAME=value", _SHOW)), _INTERPOLATION,
         summary="The config refers to a key or an environment variable that does not exist."),
     Row("log_override_not_parsed", "root", "script",
-        r"(?:Error parsing override|Error when parsing index)|OverrideParseException|LexerNoViableAltException",
-        ("Error parsing override 'data.path=/x=1'", "LexerNoViableAltException: a=[x",
+        r"(?P<what>Error parsing override|Error when parsing index|OverrideParseException|LexerNoViableAltException|"
+        r"^missing EQUAL at '|Could not (?:append to|delete from) config\. |"
+        r"Ambiguous value for argument '[^'=\s]+=.*'$)",
+        ("Error parsing override 'data.path=/x=1'", "LexerNoViableAltException: a=[x", "missing EQUAL at '<EOF>'",
+         "Ambiguous value for argument 'data.split=8,1,1'",
          "hydra.errors.OverrideParseException: mismatched input '=' expecting <EOF>"),
         "Hydra cannot read an override on the command line",
         "Values with =, commas, spaces, $ or brackets need quotes of Hydra inside quotes of the shell.",
-        Fix("Quote the value twice.", ("python train.py 'data.path=\"/data/a=1,b\"'",)), _OVERRIDES),
+        Fix("Quote the value twice.", ("python train.py 'data.path=\"/data/a=1,b\"'",)), _OVERRIDES,
+        cases=_REFUSED_OVERRIDES, explain=_ambiguous),
     Row("log_config_value_unsupported", "root", "script",
         r"UnsupportedValueType: Value '(?P<type>[\w.]+)' is not a supported primitive type",
         ("omegaconf.errors.UnsupportedValueType: Value 'ndarray' is not a supported primitive type",),
@@ -250,11 +294,10 @@ ROWS = (
         "https://omegaconf.readthedocs.io/en/latest/usage.html"),
     Row("log_config_not_found", "root", "script",
         r"\bIn '[^']+': Could not find '[^']+'$|MissingConfigException: (?!Parent dir|Cannot read|Yaml file)|Primary "
-        r"config (?:module|directory) '?\S+'? "
-        r"not found|Cannot find primary config",
+        r"config (?:module|directory) (?:'?\S+'? )?not found|Cannot find primary config",
         ("hydra.errors.MissingConfigException: In 'ppo_trainer': Could not find 'actor/dp_actor'",
          "Cannot find primary config 'config'. Check that it's in your config search path.",
-         "Primary config module 'pkg.config' not found."),
+         "Primary config module 'pkg.config' not found.", "Primary config directory not found."),
         "Hydra does not find a config file",
         "--config-path is relative to the script, the file is not in the installed package (installed without its "
         "YAML files), or a group in the defaults list does not exist.",

@@ -13,10 +13,10 @@ from . import _device_cases
 from ._circumstances import shown
 from ._extension_kernels import extension_without_kernels
 from ._gpu_generations import other_generation
-from ._gpu_number_cases import GLOBAL_RANK, GPU_NUMBERS
+from ._gpu_number_cases import GLOBAL_RANK, GPU_NUMBERS, NEGATIVE_NUMBERS
 from ._kernel_cases import CRASHES, FAILED_IN_TRAINING, START_IN_FORK
 from ._missing_gpu_cases import NO_GPU, NUMBER_OF_ONE_PROCESS, WITHOUT_CUDA_ON_MAC
-from ._old_drivers import driver_of_cuda
+from ._old_drivers import NEWER_TOOLKIT, driver_of_cuda
 from ._plain_torch_cases import CUBLAS_HANDLE
 from ._ray_cases import GPU_NOT_REQUESTED
 
@@ -131,7 +131,7 @@ ROWS = (
          "RuntimeError: CUDA error: device kernel image is invalid"),
         "code was compiled with a newer CUDA than the driver supports",
         "Triton, torch.compile or an extension produced portable code (PTX) that this driver cannot translate.",
-        _DRIVER, _DRIVER_API),
+        NEWER_TOOLKIT, _DRIVER_API),
     Row("log_driver_too_old", "root", "cuda",
         r"(?P<found>NVIDIA driver on your system is too old(?: \(found version \d{4,5}\))?|"
         r"CUDA driver version is insufficient for CUDA runtime version|"
@@ -186,7 +186,7 @@ ROWS = (
         r"Invalid device_ids? \[|local rank is larger than the number of available GPUs|"
         r"local_rank \d+ exceeds available GPUs in CUDA_VISIBLE_DEVICES|device_id \S+ is out of range\. Please use a"
         r"|but this machine only has \d+ GPU|^ValueError: cuda:\d+ is not available, you should use"
-        r"|SafetensorError: device cuda:\d+ is invalid",
+        r"|SafetensorError: device cuda:\d+ is invalid|Device index must (?:not be |be (?:-1 or )?non-)negative",
         ("RuntimeError: CUDA error: invalid device ordinal",
          "torch.AcceleratorError: CUDA error: invalid device ordinal", "AssertionError: Invalid device id",
          "ValueError: Invalid device_ids [0, 1, 2, 3] for 2 GPUs",
@@ -204,7 +204,7 @@ ROWS = (
              ("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only visibility", "mgpu configure")),
          Fix("Under Slurm, request GPUs per node.", ("sbatch --gpus-per-node=8 --ntasks-per-node=1 ...",))),
         "https://github.com/tatsu-lab/stanford_alpaca/issues/67",
-        cases=(GLOBAL_RANK, _PHYSICAL_NUMBER, *GPU_NUMBERS, *NUMBER_OF_ONE_PROCESS)),
+        cases=(*NEGATIVE_NUMBERS, GLOBAL_RANK, _PHYSICAL_NUMBER, *GPU_NUMBERS, *NUMBER_OF_ONE_PROCESS)),
     Row("log_illegal_memory_access", "root", "cuda",
         r"an illegal memory access was encountered|unspecified launch failure|misaligned address|"
         r"an illegal instruction was encountered|hardware stack error|invalid program counter|"

@@ -7,6 +7,7 @@ from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import either, every, line_of, said, shown, within
 from ._file_call_cases import CALLS, COMMANDS, CREATED_BEFORE, OTHER_END_CLOSED, WANDB_ENDED
+from ._full_disks import OF_TRAINERS, explain_full
 from ._library_cases import EPOCH_WITHOUT_STEPS
 from ._loader_cases import WORKERS
 from ._one_process_cases import BYTES_NO_IMAGE, DATASET_EMPTY, FILE_NO_IMAGE, FILES_NOT_CLOSED, LENGTH_OF_STREAM
@@ -196,9 +197,9 @@ ROWS = (
         "The limit is on space or the number of files. Often a cache in $HOME (Hugging Face, pip, Triton) fills it.",
         (_FULL, _CACHES), _ERRNO, cases=(_QUOTA_OF_CHECKPOINT,)),
     Row("log_disk_full", "root", "script",
-        r"^(?!.*(?:/dev/shm|nccl-|posix_fallocate|/torch_)).*No space left on device|"
+        r"(?P<what>^(?!.*(?:/dev/shm|nccl-|posix_fallocate|/torch_)).*No space left on device.*|"
         r"Not enough free disk space to download|I/O error: No space left"
-        r"|Not enough disk space\. Needed:",
+        r"|Not enough disk space\. Needed:)",
         ("OSError: [Errno 28] No space left on device",
          "UserWarning: Not enough free disk space to download the file. The expected file size is: 1 "
                          "MB.",
@@ -208,9 +209,8 @@ ROWS = (
         "the disk is full",
         "Checkpoints with optimizer states need 12 to 16 bytes per parameter. A full /tmp or cache folder causes the "
         "same error.",
-        (_FULL, Fix("Keep fewer checkpoints.", ("TrainingArguments(save_total_limit=2)",
-                                                "ProjectConfiguration(total_limit=2)"))),
-        _ERRNO),
+        (_FULL, Fix("Delete old checkpoints, and keep fewer of them.")), _ERRNO, cases=(OF_TRAINERS,),
+        explain=explain_full),
     Row("log_checkpoint_write_failed", "root", "script",
         r"PytorchStreamWriter failed writing file|basic_ios::clear: iostream error|"
         r"inline_container\.cc:\d+\] ?\.? unexpected pos",

@@ -14,7 +14,7 @@ from ._dtype_cases import BF16_ON_MAC
 from ._kernel_cases import INDEXES
 from ._module_cases import explain_input_type
 from ._system_cases import NOTHING_TO_DRAW
-from ._which_device import made_on_cpu, which_device
+from ._which_device import made_on_cpu, metric_elsewhere, which_device
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _NVRTC = "https://docs.nvidia.com/cuda/nvrtc/index.html"
@@ -39,7 +39,8 @@ def _unsloths(groups: Mapping[str, str], raised: UncaughtException | None) -> Me
 
 
 def _of_devices(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    return _unsloths(groups, raised) or explain_input_type(raised) or made_on_cpu(raised) or which_device(raised)
+    special = metric_elsewhere(raised) or _unsloths(groups, raised)
+    return special or explain_input_type(raised) or made_on_cpu(raised) or which_device(raised)
 
 
 # fmt: off
@@ -130,6 +131,7 @@ ROWS = (
         "https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/flash_api.cpp",
         summary="FlashAttention does not support the model's head dimension."),
     Row("log_tensors_on_several_devices", "root", "script",
+        r"Encountered different devices in metric calculation|"
         r"Expected all tensors to be on the same device|[Ee]xpected self and \w+ to be on the same device|"
         r"Query/Key/Value should be on the same device|indices should be either on cpu or on the same device|"
         r"expected device (?!meta)\w\S* but got device (?!meta)\w|"
@@ -150,7 +152,9 @@ ROWS = (
          "RuntimeError: Expected object of device type cuda but got device type cpu for argument #3 'index'",
          "RuntimeError: arguments are located on different GPUs at /pytorch/aten/src/THC/generic/THCTensorIndex.cu:400",
          "RuntimeError: Input and parameter tensors are not at the same device, found input tensor at cpu and "
-         "parameter tensor at cuda:0"),
+         "parameter tensor at cuda:0",
+         "RuntimeError: Encountered different devices in metric calculation (see stacktrace for details). This could "
+         "be due to the metric class not being on the same device as input."),
         "the model and its input are on different devices",
         "A batch was not moved, a device is hard-coded as cuda:0, or device_map spread the model across GPUs in "
         "one rank. With plain python on several GPUs, nn.DataParallel copies the model to each of them, and a fixed "

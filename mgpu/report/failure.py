@@ -33,6 +33,7 @@ _SOURCE_LINES = 2  # of one line of the source
 OTHERS_SHOWN = 3
 _FORESEEN_SHOWN = 2
 _LINES_WITH_VALUES = 2  # of the user's code
+_AGENT = ("torch/distributed/elastic/agent/", "torch/distributed/launcher/")  # frames of torchrun's process
 _NO_EXCEPTIONS = frozenset({"ChildFailedError", "SignalException"})
 
 
@@ -141,6 +142,12 @@ def _error_of(rank: EndedRank | FailedRank | None) -> str | None:
     return masked(rank.error) if rank and rank.error else None
 
 
+def _of_agent(one: UncaughtException, cause: Cause | None) -> bool:
+    """Whether torchrun itself raised it, after a rank had failed for another reason."""
+    by_agent = any(frame.startswith(_AGENT) for frame in one.frames)
+    return by_agent and cause is not None and cause.role == "root" and cause.id not in one.signatures
+
+
 def _raised_by(rank: int, cause: Cause | None, log: Log | None, code: int | None) -> UncaughtException | None:
     """The exception that ended a rank. A rank killed by a signal has none, whatever it caught before."""
     if log is None or (code is not None and code not in (1, -6)):  # Python exits with 1 after an exception
@@ -148,7 +155,10 @@ def _raised_by(rank: int, cause: Cause | None, log: Log | None, code: int | None
     own = [
         one
         for one in log.raised
-        if one.type.rpartition(".")[2] not in _NO_EXCEPTIONS and not one.of_launcher and not one.caught
+        if one.type.rpartition(".")[2] not in _NO_EXCEPTIONS
+        and not one.of_launcher
+        and not one.caught
+        and not _of_agent(one, cause)
     ]
     exactly = [one for one in own if rank in one.ranks] or [one for one in own if not one.ranks]
     if cause and cause.outcome.problem and cause.outcome.problem.place:

@@ -34,6 +34,7 @@ SHAPES = (
     b",/]loss",
     b",/]train",
     b"it=",
+    b"|loss",
 )
 # The counters: tqdm's "50/1000 [00:10<03:00", Keras' "50/50 [=====] - 5s", and words before a number.
 _BAR = re.compile(r"(?P<name>[^%|]*?)\d{1,3}%\|.*?\| *(?P<at>[\d.]+)[kKMG]?/(?P<of>[\d.?]+)[kKMG]? \[\d")
@@ -64,6 +65,8 @@ _WITH_ETA = re.compile(
 _PAIR = re.compile(
     r"^(?:[A-Z]+:\w+:)?\W{0,3}\[ *(?P<epoch>\d{1,6}), *(?P<at>\d{1,12})(?: */ *\d{1,12})?\] (?:train_?|val_?)?loss\b"
 )
+# "622 | loss 2.8663 | lr 3e-4", as copies of llama2.c write it.
+_PIPED = re.compile(r"^(?P<at>\d{1,12})(?: ?/ ?(?P<of>\d{1,12}))? \| (?P<name>(?:train[_ ]?)?loss)\b")
 # "epoch=0 i=17/530", "Epoch 1/10, step 17/530": the epoch alone would not grow from step to step.
 _STEP_OF_EPOCH = re.compile(
     r"\bepoch ?[=: ] ?(?P<epoch>\d{1,6})(?: ?/ ?\d{1,6})?[],;|: -]{1,3}"
@@ -194,7 +197,7 @@ def _can_count(text: str) -> bool:
 
 def counter(text: str) -> tuple[str, float, float | None] | None:
     """Return the name, value and total of a line's counter."""
-    found = _bar(text) or (_COUNTER.search(text) if _can_count(text) else None)
+    found = _bar(text) or (_COUNTER.search(text) if _can_count(text) else None) or _PIPED.match(text)
     if found is None or _PLANNED.search(text):
         return None
     try:

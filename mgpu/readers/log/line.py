@@ -28,7 +28,7 @@ _PREFIXES = tuple(
         r"(?P<source>\((?:[\w.-]+(?:\([\w.]+\))?(?: (?:[A-Z]P\d+_?)+)?,? )?(?:rank=(?P<rank>\d{1,9}),? )?pid=\d+"
         r"(?:, ip=[\w.:]+)?\)) ?",
         r"(?P<source>\[pod/[^\]\s]+\]) ?",  # kubectl logs --prefix
-        r"(?P<source>[\w.-]+)[ \t]+\| ",  # docker compose: trainer-1  | …
+        r"(?P<source>(?!\d+[ \t])[\w.-]+)[ \t]+\| ",  # docker compose: trainer-1  | …, not "622 | loss 2.8"
         r"\[\d+,(?:mpirank:)?(?P<rank>\d{1,9})(?:,[\w.-]+)?\]<std(?:err|out)>: ?",  # mpirun --tag-output
         r"\[[A-Za-z_]+?(?P<rank>\d{1,9})\]:\s?",  # torchrun --tee: [default0]: (role and local rank)
         # c10's: [rank3]:[E1121 10:12:01.408123456 ProcessGroupNCCL.cpp:607] …; older: [E ProcessGroupNCCL.cpp:475] …

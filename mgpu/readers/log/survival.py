@@ -144,6 +144,11 @@ def _much_after(one: Found, course: Course) -> bool:
     return course.lines - one.line > _LONG_AFTER
 
 
+def _exited_then(one: Found, course: Course) -> bool:
+    """Whether a process's failure was reported right after it. Launchers of many ranks then print much."""
+    return any(0 < event.line - one.line <= _LAST_LINES for event in course.exits)
+
+
 def _later(one: Found, other: Found) -> bool:
     return (one.file, one.line) > (other.file, other.line)
 
@@ -156,13 +161,15 @@ def _how(one: Found, course: Course) -> Survived:
         return Survived.SURELY
     if one.stops and _had_ended(one, course):
         return Survived.SURELY
+    if len(after) >= _STEPS_SURE and not one.uncaught:
+        return Survived.SURELY
     if one.warned and course.lines - one.line >= _LINES_AFTER_WARNING:
         return Survived.PROBABLY
     if one.reported and not one.raised and one.line == course.then_text:
         return Survived.PROBABLY
     if _came_again(one, course):
         return Survived.PROBABLY
-    if one.by_program and _much_after(one, course):
+    if one.by_program and _much_after(one, course) and not _exited_then(one, course):
         return Survived.PROBABLY
     if one.times >= _TIMES_OF_STEPS and one.root and not one.raised:
         steps = sum(one.first < step.line < one.line for step in course.steps)
@@ -172,8 +179,6 @@ def _how(one: Found, course: Course) -> Survived:
     if restart is not None and sum(step.line > restart for step in after) >= _STEPS_OF_RANK:
         return Survived.SURELY
     if restart is not None and any(end.sure and not end.by_wrapper and end.line > restart for end in course.ends):
-        return Survived.SURELY
-    if len(after) >= _STEPS_SURE and not one.uncaught:
         return Survived.SURELY
     if one.exit_only:  # a batch script's "done" follows it
         return Survived.PROBABLY if len(after) >= _STEPS_OF_ANY else Survived.NO
