@@ -155,6 +155,17 @@ CASES = (
         "torchrun t.py --a 1 \\", "  # --b 2 \\", "cd out > /dev/null", "a=1")),
     well("job_continued_line_broken", "no continued", job_script=shell(
         "A=(a.b=1 \\", "  # a.c=2 \\", "  a.d=3)", "python -m train ${A[@]}")),
+    well("job_continued_line_broken", "no continued", job_script=shell(  # appended to an array, in a branch before
+        "P=(torchrun --nproc_per_node=4)", "for S in a b; do", '  A=("${P[@]}" "${S}.py" --data "$D")',
+        "  if [ $S = a ]; then", '    A+=(--dir "$E")', "  fi", '  A+=(--max_steps "$x")', '  "${A[@]}"', "done")),
+    well("job_continued_line_broken", "no continued", job_script=shell(
+        'if [ -n "$Q" ]; then', "  A=(python t.py)", "else", "  A=(torchrun t.py)", "fi", "A+=(--a 1)", '"${A[@]}"')),
+    well("job_continued_line_broken", "no continued", job_script=shell(
+        "source elsewhere.sh", "A+=(--a 1)", '"${A[@]}"')),
+    fails("job_continued_line_broken", "line 4: --a is run as a command", "backslash", job_script=shell(
+        "A=(torchrun t.py)", "A+=(--b 2)\n--a 1", '"${A[@]}"')),
+    fails("job_continued_line_broken", "line 4: --b is run as a command", "backslash", job_script=shell(
+        "A=(torchrun t.py)", '"${A[@]}"', "--b 1")),
     # secrets
     warns("job_secret_in_script", "line 2: HTTPS_PROXY is here", "chmod", job_script=shell(
         "export HTTPS_PROXY=http://me:Tulip-Field-7@proxy.lan:3128", ALONE)),

@@ -224,6 +224,11 @@ class Expander:
     def _unknown(self, name: str, env: Env, line: int) -> Text:
         return self._hole(f"${name}", name, env, line)
 
+    def _differing(self, values: Sequence[Value | None], name: str, env: Env) -> Value:
+        """Return a variable whose values differ: the first elements of arrays that are the same, and an unknown."""
+        same, unknown = _same_elements(values), self._unknown(name, env, 0)
+        return [*same, unknown] if same else unknown
+
     def _hole(self, text: str, name: str, env: Env, line: int, runs: tuple[str, ...] = ()) -> Text:
         if len(self._holes) >= _MOST_HOLES:
             raise TooMuch
@@ -278,3 +283,14 @@ def plain(value: Value | None) -> str | None:
     if value is None:
         return None
     return "\0".join(one.s for one in value) if isinstance(value, list) else value.s
+
+
+def _same_elements(values: Sequence[Value | None]) -> list[Text]:
+    """Return the first elements of arrays that are the same in all of them, up to one that differs."""
+    same: list[Text] = []
+    arrays = [value for value in values if isinstance(value, list)]
+    for column in zip(*arrays, strict=False) if len(arrays) == len(values) else ():
+        if len({one.s for one in column}) > 1:
+            break
+        same.append(column[0])
+    return same
