@@ -385,6 +385,9 @@ def test_functions_that_call_themselves_many_times_are_examined_once(tmp_path: P
     assert trap.exit_code is None
 
 
+EITHER = ("if [ $N -gt 1 ]; then", "  PYTHON=(torchrun --nproc_per_node=4)", "else PYTHON=(python); fi")
+
+
 @pytest.mark.parametrize(
     ("lines", "line"),
     [
@@ -396,6 +399,9 @@ def test_functions_that_call_themselves_many_times_are_examined_once(tmp_path: P
         (("L='torchrun --nnodes 2'", "X=1", 'srun bash -c "$L t.py"'), 3),
         (("C='torchrun t.py'", "X=1", 'srun bash -c "$C"'), 3),  # all of it is there
         (("f() {", "    torchrun $1 t.py", "}", "f --x"), 4),
+        ((*EITHER, "X=1", 'C=("${PYTHON[@]}" t.py', "  --x)", '"${C[@]}"'), 7),  # known only in the job, after an if
+        ((*EITHER, "X=1", '"${PYTHON[@]}" t.py'), 7),
+        (("PYTHON=(python)", "X=1", 'C=("${PYTHON[@]}" t.py', "  --x)", '"${C[@]}"'), 3),
     ],
 )
 def test_a_command_is_on_the_line_of_its_own_words(lines: tuple[str, ...], line: int, tmp_path: Path) -> None:

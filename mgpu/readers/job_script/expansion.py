@@ -204,7 +204,7 @@ class Expander:
             return env.places[int(name) - 1]
         if name in ("@", "*") and env.places:
             return join(env.places) if name == "*" and part.quoted else list(env.places)
-        value = env.values.get(name)
+        value = _placed(env.values.get(name), part.line)
         if value is None or prefix:
             return self._hole(shown, name, env, part.line)
         self.budget[0] -= sum(len(one.s) for one in value) if isinstance(value, list) else len(value.s)
@@ -294,3 +294,10 @@ def _same_elements(values: Sequence[Value | None]) -> list[Text]:
             break
         same.append(column[0])
     return same
+
+
+def _placed(value: Value | None, line: int) -> Value | None:
+    """Return a value in which what has no line of its own, such as a hole after branches, is where it is used."""
+    if isinstance(value, list):
+        return [Text(one.s, [at or line for at in one.at]) if 0 in one.at else one for one in value]
+    return Text(value.s, [at or line for at in value.at]) if value and 0 in value.at else value
