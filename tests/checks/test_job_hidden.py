@@ -144,6 +144,25 @@ CASES = (
     well("job_exit_code_of_last_command", "no echo", job_script=job(f"exec {ALONE}", "echo not reached")),
     well("job_exit_code_of_last_command", "no echo", job_script=job(ALONE, "python check.py", "rm -rf tmp", "echo a")),
     well("job_exit_code_of_last_command", "no echo", job_script=shell(ALONE, "echo done")),
+    # directives without the #
+    warns("job_directive_is_a_comment", "line 3: SBATCH --nodelist=n7 is run as a command", "#SBATCH --nodelist=n7",
+        job_script=one_node("SBATCH --nodelist=n7", "python t.py")),
+    well("job_directive_is_a_comment", "are directives", job_script=one_node("##SBATCH --nodelist=n7", "python t.py")),
+    well("job_directive_is_a_comment", "are directives", job_script=one_node("sbatch --nodelist=n7 a.sh")),
+    well("job_directive_is_a_comment", "are directives", job_script=one_node("cat <<E > a", "SBATCH --nodes=2", "E")),
+    # ranks on the command line, beside a config
+    warns("job_gpus_left_idle", "line 4: 4 ranks per node, but the job requests 8", "num_processes",
+        job_script=one_node("#SBATCH --nodes=1", "accelerate launch --config_file c.yaml --num_processes=4 t.py")),
+    well("job_gpus_left_idle", "no GPU",
+        job_script=one_node("#SBATCH --nodes=1", "accelerate launch --config_file c.yaml --num_processes=8 t.py")),
+    well("job_gpus_left_idle", "no GPU",
+        job_script=one_node("#SBATCH --nodes=2", "srun accelerate launch --config_file c.yaml --num_processes=4 t.py")),
+    warns("job_config_is_for_another_world", "is 8, but the job has 2 x 8 GPUs", "num_processes",
+        config=config("distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 8\n"),
+        job_script=one_node("#SBATCH --nodes=2", "accelerate launch --config_file c.yaml t.py")),
+    well("job_config_is_for_another_world", "fits",
+        config=config("distributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 8\n"),
+        job_script=one_node("#SBATCH --nodes=2", "accelerate launch --config_file c.yaml t.py")),
     # continued lines
     fails("job_continued_line_broken", "line 3: a comment line is inside the command", "sed", job_script=shell(
         "torchrun t.py --a 1 \\", "  # --b \\ # not now", "  2>&1 > t.log &")),
