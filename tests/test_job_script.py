@@ -385,6 +385,9 @@ def test_functions_that_call_themselves_many_times_are_examined_once(tmp_path: P
     assert trap.exit_code is None
 
 
+EITHER = ("if [ $N -gt 1 ]; then", "  PYTHON=(torchrun --nproc_per_node=4)", "else PYTHON=(python); fi")
+
+
 @pytest.mark.parametrize(
     ("lines", "line"),
     [
@@ -396,6 +399,9 @@ def test_functions_that_call_themselves_many_times_are_examined_once(tmp_path: P
         (("L='torchrun --nnodes 2'", "X=1", 'srun bash -c "$L t.py"'), 3),
         (("C='torchrun t.py'", "X=1", 'srun bash -c "$C"'), 3),  # all of it is there
         (("f() {", "    torchrun $1 t.py", "}", "f --x"), 4),
+        ((*EITHER, "X=1", 'C=("${PYTHON[@]}" t.py', "  --x)", '"${C[@]}"'), 7),  # known only in the job, after an if
+        ((*EITHER, "X=1", '"${PYTHON[@]}" t.py'), 7),
+        (("PYTHON=(python)", "X=1", 'C=("${PYTHON[@]}" t.py', "  --x)", '"${C[@]}"'), 3),
     ],
 )
 def test_a_command_is_on_the_line_of_its_own_words(lines: tuple[str, ...], line: int, tmp_path: Path) -> None:
@@ -675,6 +681,7 @@ def test_the_config_that_the_launcher_is_given_is_read(told: Told, tmp_path: Pat
     assert "No findings" in told(text, "-c", "d.yaml").stdout
 
 
+IF = 'if [ -n "$Q" ]; then\n'
 # What a script has, what the report says of it, and whether `mgpu launch --slurm` is the next step.
 REPORTS: tuple[tuple[str, str, bool], ...] = (
     ("#PBS -l select=4\nmpirun -np 4 python t.py", "Its directives are for PBS and were not", False),
@@ -687,6 +694,11 @@ REPORTS: tuple[tuple[str, str, bool], ...] = (
     ("sbatch --nodes 2 -J x train.sbatch $A", "Submits train.sbatch with sbatch (not examined).", False),
     ("#SBATCH -N 1\nsrun python t.py\nsbatch $0", "srun starts python t.py on line 3.", True),
     ("#SBATCH -N 1\nsbatch --wrap 'python x.py'", "No launcher and no Python script found in it.", True),
+    (f"{IF}C='torchrun -m a.b'\nelse C='python -m a.b'; fi\n$C x=1", "$C on line 5: torchrun or python", False),
+    (f"{IF}C=(torchrun t.py)\nelse C=(python t.py); fi\n\"${{C[@]}}\" --x", "line 5: torchrun or python", False),
+    (f"{IF}C=ls\nelse C=cat; fi\n$C x", "What it starts is known only in the job: $C on line 5.", False),
+    ("source env.sh\n$TRAIN --x 1", "What it starts is known only in the job: $TRAIN on line 3.", False),
+    ("C=ls\n$C x", "No launcher and no Python script found in it.", False),
     ("python a.py\ntorchrun t.py\npython b.py", "torchrun t.py on line 3, python a.py on line 2 and python", False),
     ("srun torchrun t.py\npython b.py", "srun starts torchrun t.py on line 2. Starts python b.py on line 3.", True),
     ("for x in 1 2; do torchrun t.py; torchrun t.py; done", "Starts torchrun t.py on line 2.", False),

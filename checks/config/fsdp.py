@@ -12,6 +12,7 @@ from ._config_file import LAUNCH, PLUGINS, is_readable, place_of
 from ._schema import FP8, FSDP, NOT_FSDP, SHARDING, entries, fsdp_settings, fsdp_version, settings, skip_without_fsdp
 from ._spelling import intended_name, yaml_text
 from ._value_kinds import truth
+from .parallel import splits_ranks
 
 _FSDP2 = "https://huggingface.co/docs/accelerate/concept_guides/fsdp1_vs_fsdp2"
 _MEASURED = "measured accelerate 1.15 torch 2.13 2026-11"
@@ -230,6 +231,8 @@ def config_fsdp_not_on_cpu(config: Config, driver: Driver) -> Answer:
 
     Fix: Nothing to do for a dry run.
     """
+    if not driver.any_gpu and splits_ranks(config):
+        return Skip("with parallelism_config, no rank starts on the CPU")
     return _on_cpu(config, driver, 2, "is not applied: the ranks train as plain DDP", Fix())
 
 

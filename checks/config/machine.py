@@ -16,8 +16,9 @@ from mgpu.text import counted
 from .._gpus import usable_count
 from .._wording import gpu_list, parse_digits
 from ._config_file import BROKEN, LAUNCH, is_readable, place_of, skip_if_away, skip_if_unreadable
-from ._schema import MEGATRON, PARALLELISM, settings
+from ._schema import MEGATRON, PARALLELISM, fsdp_settings, fsdp_version, settings
 from .gpus import selected_gpus
+from .parallel import splits_ranks
 
 _MEASURED = "mgpu: the result of `mgpu smoke-test SCRIPT`"
 _ZERO_PAPER = "https://arxiv.org/abs/1910.02054"
@@ -229,10 +230,20 @@ def config_runs_on_cpu(config: Config, driver: Driver) -> Answer:
         return Skip("not a GPU config")
     if driver.any_gpu:
         return Ok("this machine has NVIDIA GPUs")
+    if _starts_no_rank(config):
+        return Skip("no rank of this config starts on the CPU")
     return Problem(
         f"no GPU here: {counted(config.ranks_here or 1, 'rank')} on the CPU, over gloo",
         place=place_of(config, "distributed_type"),
     )
+
+
+def _starts_no_rank(config: Config) -> bool:
+    """Whether no rank starts without a GPU: accelerate rejects the config, or its workers stop at once on a CPU."""
+    invalid = config.values.get("num_processes") is not None and not config.ranks_here
+    rejected = config.loader is not None and not config.loader.accepted
+    of_fsdp1 = config.distributed_type == "FSDP" and fsdp_version(fsdp_settings(config)) == 1
+    return invalid or rejected or of_fsdp1 or splits_ranks(config)
 
 
 @check(

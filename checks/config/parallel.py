@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Config
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
+from mgpu.snapshot import Config, Driver
 from mgpu.text import counted
 
-from ._config_file import ACCELERATORS, as_integer, is_readable, place_of
+from ._config_file import ACCELERATORS, as_integer, is_readable, place_of, skip_if_away
 from ._schema import FSDP, MEGATRON, PARALLELISM, entries, fsdp_version, settings
 from ._value_kinds import integer
 
@@ -106,6 +106,40 @@ def config_parallel_kind_invalid(config: Config) -> Answer:
     if found is None:
         return Ok(f"{_product(sizes)} with {kind}")
     return Problem(found[0], fix=Fix(found[1]), place=place_of(config, _first_size_key(config, sizes)))
+
+
+@check(
+    Severity.WARNING,
+    source="measured accelerate 1.15 torch 2.13 2026-11",
+    because_of=("config_parallel_sizes_mismatch", "config_parallel_kind_invalid"),
+    given=skip_if_away,
+    stops_start=True,
+)
+def config_parallelism_needs_gpu(config: Config, driver: Driver) -> Answer:
+    """The config uses parallelism_config on a machine without a GPU.
+
+    Why: Every CPU rank stops with ValueError: "ParallelismConfig is only compatible" with FSDP 2, DeepSpeed and GPUs.
+    The file may be meant for another machine.
+
+    Fix: Use it on a machine with GPUs. For a dry run here, run the smoke test without it.
+    """
+    sizes = _sizes(config)
+    if sizes is None:
+        return Skip(_NO_SIZES)
+    if driver.any_gpu:
+        return Ok("this machine has NVIDIA GPUs")
+    if prod(sizes.values()) == 1:
+        return Ok("all sizes are 1")
+    return Problem(
+        f"{_product(sizes)} on the CPU does not start: parallelism_config needs a GPU",
+        fix=commands("mgpu smoke-test --cpu 2"),
+        place=place_of(config, _first_size_key(config, sizes)),
+    )
+
+
+def splits_ranks(config: Config) -> bool:
+    """Whether parallelism_config has a size above 1."""
+    return prod((_sizes(config) or {}).values()) > 1
 
 
 def sizes_fit(config: Config) -> bool:

@@ -114,15 +114,23 @@ def job_directive_has_a_variable(job_script: JobScript) -> Answer:
 
 @check(Severity.WARNING, source=MEASURED)
 def job_directive_is_a_comment(job_script: JobScript) -> Answer:
-    """A line that looks like an #SBATCH line is a comment for Slurm.
+    """A line that looks like an #SBATCH line is a comment or a command.
 
     Why: Slurm reads only lines that begin with #SBATCH.
     More: #SBATCH must start in the first column, without a space after the #. The job runs without what this line
-    requests.
+    requests. Without the #, the shell runs it: "SBATCH: command not found", and Slurm ignores the #SBATCH lines below.
 
     Fix: Remove the space. To disable a line, write ##SBATCH.
     """
     given = {one.option for one in job_script.directives if one.obeyed}
+    if (bare := next((one for one in job_script.texts if one.kind == "bare"), None)) is not None:
+        return finding(
+            job_script,
+            bare.line,
+            f"{shorten(bare.text, 50)} is run as a command: it has no #",
+            Fix("Put the # before it.", (shell("#SBATCH {:directive}", re.sub(r"^SBATCH\s*", "", bare.text)),)),
+            why='Slurm ignores the option, and the shell says "SBATCH: command not found".',
+        )
     found = []
     for text in job_script.texts:
         if text.kind not in ("spaced", "loose"):

@@ -82,6 +82,7 @@ def job_continued_line_broken(job_script: JobScript) -> Answer:
     """
     odd = [one for one in job_script.texts if one.kind in ("blank", "remark", "ended")]
     dashed = [c for c in job_script.commands if c.words[0].startswith("--") and not c.inner and not c.through]
+    dashed = [c for c in dashed if not _may_be_appended(job_script, c)]
     if odd:
         file, number = job_script.place(odd[0].line)
         reason = {
@@ -106,6 +107,12 @@ def job_continued_line_broken(job_script: JobScript) -> Answer:
             why="The previous line does not end with a backslash, so these options are not part of it.",
         )
     return Ok("no continued line is broken")
+
+
+def _may_be_appended(job: JobScript, command: JobCommand) -> bool:
+    """Whether these options are appended to an array, whose first words may be in a file that was not read."""
+    appended = any(one.line == command.line and one.raw.startswith(f"{one.name}+=(") for one in job.sets)
+    return appended and any(one.sourced for one in job.unread)
 
 
 @check(Severity.ERROR, source=MEASURED)

@@ -285,9 +285,7 @@ def _ranks_per_node(job: JobScript, command: JobCommand) -> tuple[int, int] | No
     total = evaluate(job, given[0]) if given else None
     if given is None or total is None:
         return None
-    if machines is None and (
-        is_multi_node(job, command) is not False or launcher_option(command, "config_file") is not None
-    ):
+    if machines is None and is_multi_node(job, command) is not False:
         return None
     among = evaluate(job, machines[0]) if machines else 1
     if not among or total % among:
@@ -311,13 +309,14 @@ def job_config_is_for_another_world(job_script: JobScript, config: Config) -> An
     for command in per_node_launches(job_script):
         if command.launcher != "accelerate" or launcher_option(command, "config_file") is None:
             continue
-        amount, gpus = _nodes(job_script, command), gpus_per_node(job_script)
-        if amount is None or not (runs_on_nodes(command) or amount == 1):
+        if (amount := _nodes(job_script, command)) is None:
             continue
+        gpus = gpus_per_node(job_script)
         number_given = launcher_option(command, "num_machines")
         machines = evaluate(job_script, number_given[0]) if number_given else config.num_machines
-        given = launcher_option(command, "num_processes")
-        processes = evaluate(job_script, given[0]) if given else config.num_processes
+        if machines != amount > 1 and not runs_on_nodes(command):  # it may be meant for one node
+            continue
+        processes = config.num_processes if launcher_option(command, "num_processes") is None else None
         if machines is not None and machines != amount:
             return finding(
                 job_script,
@@ -328,7 +327,7 @@ def job_config_is_for_another_world(job_script: JobScript, config: Config) -> An
                 num_machines=machines,
                 nodes=amount,
             )
-        if given is None and processes is not None and gpus and processes != amount * gpus and not config.on_cpu:
+        if processes is not None and gpus and processes != amount * gpus and not config.on_cpu:
             return finding(
                 job_script,
                 command.line,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from mgpu.command_line import shell
 from mgpu.doctor import script_report
 from mgpu.engine import Outcome, verdict
 from mgpu.readers.job_script.config_options import config_of
-from mgpu.readers.job_script.programs import base
+from mgpu.readers.job_script.programs import base, starter_of
 from mgpu.report import findings
 from mgpu.report.screen import Line, Screen, unstyled
 from mgpu.snapshot import Config, JobCommand, JobScript, Snapshot
@@ -28,6 +29,7 @@ _SHOWN = (  # directives in the report
 )
 _MOST = 3  # files named
 _UNKNOWN = "Unknown (exit 3): the work of this job is in a file that was not examined."
+_PROGRAM_IN_VARIABLE = re.compile(r"\$\w*[A-Za-z]\w*|\$\{[A-Za-z]\w*(?:\[@\])?\}")
 _LONGEST, _LONGEST_PROGRAM = 60, 30  # characters of the training's command line, and of its program with its folder
 
 
@@ -106,7 +108,7 @@ def _starts(job: JobScript) -> str:
     if not started and job.submits:
         return f"Submits {_listed([shell_path(name) for name in job.submits])} with sbatch (not examined)."
     if not started:
-        return "No launcher and no Python script found in it."
+        return _starts_unknown(job) or "No launcher and no Python script found in it."
     named, sentences = started[:_MOST], []
     for by_srun in dict.fromkeys(one.step is not None for one in named):
         group = [one for one in named if (one.step is not None) is by_srun]
@@ -114,6 +116,25 @@ def _starts(job: JobScript) -> str:
         sentences.append(f"{'srun starts' if by_srun else 'Starts'} {listed(texts)}")
     sentences[-1] += f", and {len(started) - _MOST} more" if len(started) > _MOST else ""
     return ". ".join(sentences) + "."
+
+
+def _starts_unknown(job: JobScript) -> str:
+    """The sentence for a command whose program is a variable that is known only in the job; "" without one."""
+    unknown = [one for one in job.commands if _PROGRAM_IN_VARIABLE.fullmatch(one.words[0]) and not one.inner]
+    held = [(one, _launchers_in(job, one)) for one in unknown]
+    if (known := next(((one, names) for one, names in held if names), None)) is not None:
+        one, names = known
+        return f"Starts {one.words[0]} on {_line(job, one.line)}: {listed(names, 'or')}, known only in the job."
+    if unknown:
+        return f"What it starts is known only in the job: {unknown[0].words[0]} on {_line(job, unknown[0].line)}."
+    return ""
+
+
+def _launchers_in(job: JobScript, command: JobCommand) -> list[str]:
+    """The launchers that the script may have put into the variable of a command: torchrun, python."""
+    names = {one.name for one in command.variables if one.word == 0}
+    values = [one.value.split() for one in job.sets if one.name in names and one.statement <= command.statement]
+    return list(dict.fromkeys(base(words[0]) for words in values if words and starter_of(words)))
 
 
 def _shown_command(command: JobCommand) -> str:

@@ -33,8 +33,8 @@ class JobText:
     # spaced: "# SBATCH"; disabled: "##SBATCH"; blank: a space after the backslash of a continued line; remark: a
     # comment after that backslash; ended: a comment line inside a continued command; dash, quote: a typographic
     # character in a command; secret: a password or token in plain text; loose: an #SBATCH line that Slurm reads
-    # differently than intended
-    kind: Literal["spaced", "disabled", "blank", "remark", "ended", "dash", "quote", "secret", "loose"]
+    # differently than intended; bare: a line of options in the head that begins with SBATCH, without the #
+    kind: Literal["spaced", "disabled", "blank", "remark", "ended", "dash", "quote", "secret", "loose", "bare"]
     text: Text  # if secret: the name of the variable or option
 
 

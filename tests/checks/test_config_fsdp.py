@@ -7,6 +7,13 @@ import pytest
 from tests.checks.facts import Case, config, fails, informs, no_driver, skips, table, warns, well
 from tests.checks.sections import DDP, fsdp, fsdp2
 
+SPLIT = config(
+    "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 2}\nnum_machines: 1\n"
+    "parallelism_config:\n  parallelism_config_cp_size: 2\n"
+)
+SIZES = (
+    "distributed_type: MULTI_GPU\nnum_processes: 2\nparallelism_config:\n  parallelism_config_dp_replicate_size: 1\n"
+)
 CASES = (
     # config_fsdp_key_of_other_version
     warns("config_fsdp_key_of_other_version",
@@ -112,6 +119,21 @@ CASES = (
     well("config_fsdp_not_on_cpu", "not FSDP 2", config=fsdp("fsdp_version: 1"), driver=no_driver()),
     well("config_fsdp_not_on_cpu", "has NVIDIA GPUs", config=fsdp("fsdp_version: 2")),
     skips("config_fsdp_not_on_cpu", "no fsdp_config", config=DDP, driver=no_driver()),
+    skips("config_fsdp_not_on_cpu", "no rank starts on the CPU", config=SPLIT, driver=no_driver()),
+    well("config_fsdp_not_on_cpu", "has NVIDIA GPUs", config=SPLIT),
+    # config_parallelism_needs_gpu
+    warns("config_parallelism_needs_gpu", "cp 2 on the CPU does not start", "machine with GPUs", at=(6, 3),
+        config=SPLIT, driver=no_driver()),
+    warns("config_parallelism_needs_gpu", "dp_replicate 2 on the CPU does not start", "smoke-test --cpu 2",
+        config=config(SIZES.replace("size: 1", "size: 2")), driver=no_driver()),
+    well("config_parallelism_needs_gpu", "all sizes are 1", config=config(SIZES), driver=no_driver()),
+    well("config_parallelism_needs_gpu", "has NVIDIA GPUs", config=SPLIT),
+    skips("config_parallelism_needs_gpu", "no parallelism_config", config=DDP, driver=no_driver()),
+    # config_runs_on_cpu
+    skips("config_runs_on_cpu", "no rank of this config starts", config=SPLIT, driver=no_driver()),
+    skips("config_runs_on_cpu", "no rank of this config starts", config=fsdp("fsdp_version: 1"), driver=no_driver()),
+    informs("config_runs_on_cpu", "ranks on the CPU", "dry run", config=fsdp("fsdp_version: 2"), driver=no_driver()),
+    informs("config_runs_on_cpu", "2 ranks on the CPU", "dry run", config=config(SIZES), driver=no_driver()),
     # config_fsdp1_needs_gpu
     warns("config_fsdp1_needs_gpu", "FSDP 1 on the CPU does not start", "machine with GPUs", at=(1, 1),
         config=fsdp("fsdp_version: 1"), driver=no_driver()),

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from mgpu.snapshot import Config, Model, Visible
+from mgpu.snapshot import Config, LoaderVerdict, Model, Visible
 from tests.checks.configs import BROKEN, said, without
 from tests.checks.facts import (
     GIB,
     Case,
+    config,
     fails,
     gpu,
     gpus,
@@ -211,6 +212,12 @@ CASES = (
         at=(2, 1), driver=no_driver()),
     well("config_runs_on_cpu", "has NVIDIA GPUs"),
     well("config_runs_on_cpu", "has NVIDIA GPUs", driver=no_driver("UNKNOWN")),
+    *(skips("config_runs_on_cpu", "no rank of this config starts", driver=no_driver(), config=said(num_processes=one))
+        for one in ("0", "2.0", "auto")),
+    skips("config_runs_on_cpu", "no rank of this config starts", driver=no_driver(),
+        config=config(loader=LoaderVerdict(False, "AssertionError", "1.15.0"))),
+    informs("config_runs_on_cpu", "no GPU here: 1 rank on", "dry run", driver=no_driver(),
+        config=without("num_processes")),
     skips("config_runs_on_cpu", "not a GPU config", driver=no_driver(), config=said(distributed_type="MULTI_CPU")),
     # config_cpu_with_gpu_type
     warns("config_cpu_with_gpu_type", "use_cpu: true has no effect with distributed_type MULTI_GPU",

@@ -144,6 +144,25 @@ CASES = (
     well("job_exit_code_of_last_command", "no echo", job_script=job(f"exec {ALONE}", "echo not reached")),
     well("job_exit_code_of_last_command", "no echo", job_script=job(ALONE, "python check.py", "rm -rf tmp", "echo a")),
     well("job_exit_code_of_last_command", "no echo", job_script=shell(ALONE, "echo done")),
+    # directives without the #
+    warns("job_directive_is_a_comment", "line 3: SBATCH --nodelist=n7 is run as a command", "#SBATCH --nodelist=n7",
+        job_script=one_node("SBATCH --nodelist=n7", "python t.py")),
+    well("job_directive_is_a_comment", "are directives", job_script=one_node("##SBATCH --nodelist=n7", "python t.py")),
+    well("job_directive_is_a_comment", "are directives", job_script=one_node("sbatch --nodelist=n7 a.sh")),
+    well("job_directive_is_a_comment", "are directives", job_script=one_node("cat <<E > a", "SBATCH --nodes=2", "E")),
+    # ranks on the command line, beside a config
+    warns("job_gpus_left_idle", "line 4: 4 ranks per node, but the job requests 8", "num_processes",
+        job_script=one_node("#SBATCH --nodes=1", "accelerate launch --config_file c.yaml --num_processes=4 t.py")),
+    well("job_gpus_left_idle", "no GPU",
+        job_script=one_node("#SBATCH --nodes=1", "accelerate launch --config_file c.yaml --num_processes=8 t.py")),
+    well("job_gpus_left_idle", "no GPU",
+        job_script=one_node("#SBATCH --nodes=2", "srun accelerate launch --config_file c.yaml --num_processes=4 t.py")),
+    warns("job_config_is_for_another_world", "is 8, but the job has 2 x 8 GPUs", "num_processes",
+        config=config("distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 8\n"),
+        job_script=one_node("#SBATCH --nodes=2", "accelerate launch --config_file c.yaml t.py")),
+    well("job_config_is_for_another_world", "fits",
+        config=config("distributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 8\n"),
+        job_script=one_node("#SBATCH --nodes=2", "accelerate launch --config_file c.yaml t.py")),
     # continued lines
     fails("job_continued_line_broken", "line 3: a comment line is inside the command", "sed", job_script=shell(
         "torchrun t.py --a 1 \\", "  # --b \\ # not now", "  2>&1 > t.log &")),
@@ -155,6 +174,17 @@ CASES = (
         "torchrun t.py --a 1 \\", "  # --b 2 \\", "cd out > /dev/null", "a=1")),
     well("job_continued_line_broken", "no continued", job_script=shell(
         "A=(a.b=1 \\", "  # a.c=2 \\", "  a.d=3)", "python -m train ${A[@]}")),
+    well("job_continued_line_broken", "no continued", job_script=shell(  # appended to an array, in a branch before
+        "P=(torchrun --nproc_per_node=4)", "for S in a b; do", '  A=("${P[@]}" "${S}.py" --data "$D")',
+        "  if [ $S = a ]; then", '    A+=(--dir "$E")', "  fi", '  A+=(--max_steps "$x")', '  "${A[@]}"', "done")),
+    well("job_continued_line_broken", "no continued", job_script=shell(
+        'if [ -n "$Q" ]; then', "  A=(python t.py)", "else", "  A=(torchrun t.py)", "fi", "A+=(--a 1)", '"${A[@]}"')),
+    well("job_continued_line_broken", "no continued", job_script=shell(
+        "source elsewhere.sh", "A+=(--a 1)", '"${A[@]}"')),
+    fails("job_continued_line_broken", "line 4: --a is run as a command", "backslash", job_script=shell(
+        "A=(torchrun t.py)", "A+=(--b 2)\n--a 1", '"${A[@]}"')),
+    fails("job_continued_line_broken", "line 4: --b is run as a command", "backslash", job_script=shell(
+        "A=(torchrun t.py)", '"${A[@]}"', "--b 1")),
     # secrets
     warns("job_secret_in_script", "line 2: HTTPS_PROXY is here", "chmod", job_script=shell(
         "export HTTPS_PROXY=http://me:Tulip-Field-7@proxy.lan:3128", ALONE)),

@@ -47,6 +47,7 @@ _FREE = frozenset({"comment", "job-name"})  # options that accept any text
 _MAGIC = "#SBATCH"
 _SPACED = re.compile(r"#[ \t]+SBATCH[ \t]+-")
 _DISABLED = re.compile(r"##+[ \t]*SBATCH[ \t]+-")
+_BARE = re.compile(r"[ \t]*SBATCH[ \t]+-")  # without the #: a command
 _INDENTED = re.compile(r"[ \t]+#SBATCH[ \t]+-")
 # The directives of other schedulers.
 _SCHEDULERS = {"PBS": "PBS", "BSUB": "LSF", "$": "Grid Engine", "COBALT": "Cobalt", "OAR": "OAR", "FLUX": "Flux"}
@@ -70,6 +71,8 @@ def read(lines: Sequence[str]) -> tuple[list[Directive], list[JobText]]:
         elif _INDENTED.match(line):
             texts.append(JobText(number, "loose", line[:200].strip()))
         elif line.strip() and not line.lstrip().startswith("#"):
+            if above and _BARE.match(line):
+                texts.append(JobText(number, "bare", line[:200].strip()))
             above = False
     return found, texts
 

@@ -204,7 +204,7 @@ class Expander:
             return env.places[int(name) - 1]
         if name in ("@", "*") and env.places:
             return join(env.places) if name == "*" and part.quoted else list(env.places)
-        value = env.values.get(name)
+        value = _placed(env.values.get(name), part.line)
         if value is None or prefix:
             return self._hole(shown, name, env, part.line)
         self.budget[0] -= sum(len(one.s) for one in value) if isinstance(value, list) else len(value.s)
@@ -223,6 +223,11 @@ class Expander:
 
     def _unknown(self, name: str, env: Env, line: int) -> Text:
         return self._hole(f"${name}", name, env, line)
+
+    def _differing(self, values: Sequence[Value | None], name: str, env: Env) -> Value:
+        """Return a variable whose values differ: the first elements of arrays that are the same, and an unknown."""
+        same, unknown = _same_elements(values), self._unknown(name, env, 0)
+        return [*same, unknown] if same else unknown
 
     def _hole(self, text: str, name: str, env: Env, line: int, runs: tuple[str, ...] = ()) -> Text:
         if len(self._holes) >= _MOST_HOLES:
@@ -278,3 +283,21 @@ def plain(value: Value | None) -> str | None:
     if value is None:
         return None
     return "\0".join(one.s for one in value) if isinstance(value, list) else value.s
+
+
+def _same_elements(values: Sequence[Value | None]) -> list[Text]:
+    """Return the first elements of arrays that are the same in all of them, up to one that differs."""
+    same: list[Text] = []
+    arrays = [value for value in values if isinstance(value, list)]
+    for column in zip(*arrays, strict=False) if len(arrays) == len(values) else ():
+        if len({one.s for one in column}) > 1:
+            break
+        same.append(column[0])
+    return same
+
+
+def _placed(value: Value | None, line: int) -> Value | None:
+    """Return a value in which what has no line of its own, such as a hole after branches, is where it is used."""
+    if isinstance(value, list):
+        return [Text(one.s, [at or line for at in one.at]) if 0 in one.at else one for one in value]
+    return Text(value.s, [at or line for at in value.at]) if value and 0 in value.at else value

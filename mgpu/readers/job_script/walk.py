@@ -108,16 +108,15 @@ class Walk(Recorder):
         self._merge(env, ends)
 
     def _merge(self, env: Env, ends: list[Env]) -> None:
-        """Merge the variables after branches: keep values that are equal in all branches."""
+        """Merge the variables after branches: keep values, and the first elements of arrays, that are equal in all."""
         names = {name for end in ends for name in end.values}
         for name in names:
-            seen = [plain(end.values.get(name)) for end in ends]
-            if all(value == seen[0] for value in seen):
-                value = ends[0].values.get(name)
-                if value is not None:
+            seen = {plain(end.values.get(name)) for end in ends}
+            if len(seen) == 1:
+                if (value := ends[0].values.get(name)) is not None:
                     env.values[name] = value
             else:
-                env.values[name] = self._unknown(name, env, 0)
+                env.values[name] = self._differing([end.values.get(name) for end in ends], name, env)
         env.exported |= set().union(*(end.exported for end in ends))
 
     # --- commands ---------------------------------------------------------------------------------------------
@@ -157,8 +156,8 @@ class Walk(Recorder):
         value: Value
         if assign.array:
             value = self._fields(assign.values, env, how)
-            if assign.append and isinstance(earlier := env.values.get(assign.name), list):
-                value = earlier + value
+            if assign.append and (earlier := env.values.get(assign.name)) is not None:
+                value = [*(earlier if isinstance(earlier, list) else [earlier]), *value]
         else:
             value = self._expand_value(assign.values, env, how)
             if assign.append and assign.name in env.values and not assign.element:
