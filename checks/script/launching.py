@@ -6,7 +6,7 @@ import re
 
 from mgpu.check import Answer, Fix, Ok, Place, Severity, check, commands
 from mgpu.command_line import python, shell
-from mgpu.snapshot import Script, ScriptCall, ScriptSet
+from mgpu.snapshot import Script, ScriptCall, ScriptOption, ScriptSet
 from mgpu.text import counted
 
 from .. import _shadowing as shadowing
@@ -25,7 +25,15 @@ _TESTS = re.compile(r"(?:.*\.)?_?test")
 _ENVIRON = re.compile(r"os\.environ\['(\w+)'\]")
 _LOCAL_RANK = ("--local_rank", "--local-rank")
 _DEFINES = re.compile(r"\.(?:add_argument|DEFINE_\w+)$")  # an option
-_OF_ABSL = "flags.DEFINE_integer('local_rank', int(os.environ.get('LOCAL_RANK', 0)), '')"
+# By the sign of the default, a number or a name.
+_OF_ABSL = {
+    "": "flags.DEFINE_integer('local_rank', int(os.environ.get('LOCAL_RANK', {:id})), '')",
+    "-": "flags.DEFINE_integer('local_rank', int(os.environ.get('LOCAL_RANK', -{:id})), '')",
+}
+_OF_ARGPARSE = {
+    "": "parser.add_argument('{:option}', type=int, default=int(os.environ.get('LOCAL_RANK', {:id})))",
+    "-": "parser.add_argument('{:option}', type=int, default=int(os.environ.get('LOCAL_RANK', -{:id})))",
+}
 
 
 @check(Severity.WARNING, source=shadowing.SYS_PATH)
@@ -98,7 +106,7 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
     Why: Only the old torch.distributed.launch passed it. Now every rank gets the default, and all of them use the same
     GPU or train alone.
 
-    Fix: Read it from the environment, where every launcher sets it.
+    Fix: Read it from the environment, where every launcher sets it, and keep the default for a start without one.
     """
     options = [option for option in script.options if set(option.names) & set(_LOCAL_RANK)]
     if not options or script.speaks != "ddp":
@@ -115,16 +123,28 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
     if not [call for call in used if call.name != option.names[0] and not _DEFINES.search(call.name)]:
         return Ok("the argument is not used")
     name = next(name for name in option.names if name in _LOCAL_RANK)
-    template = "parser.add_argument('{:option}', type=int, default=int(os.environ.get('LOCAL_RANK', 0)))"
-    of_absl = "DEFINE_" in (option.action or "")
     return finding(
         script,
         option,
         f"{name} is not passed by torchrun or accelerate",
-        commands(_OF_ABSL if of_absl else python(template, name)),
+        commands(_option_with_default(script, option, name)),
         why="Only the old torch.distributed.launch passed it. Now every rank gets the default"
         f"{_default_text(option.default)}: all of them use the same GPU, or train alone.",
     )
+
+
+def _option_with_default(script: Script, option: ScriptOption, name: str) -> str:
+    """Return the option's line, which reads LOCAL_RANK and keeps the default for a start without a launcher.
+
+    The script may test for that default: -1, None.
+    """
+    default = option.default or "None"
+    of_absl = "DEFINE_" in (option.action or "")
+    if default == "None" and not of_absl:  # argparse converts a text
+        return python("parser.add_argument('{:option}', type=int, default=os.environ.get('LOCAL_RANK'))", name)
+    sign, kept = ("-", default[1:]) if re.fullmatch(r"-\d+", default) else ("", default)
+    kept = kept if re.fullmatch(r"[\w.]+", kept) and kept != "None" else "0"
+    return python(_OF_ABSL[sign], kept) if of_absl else python(_OF_ARGPARSE[sign], name, kept)
 
 
 def _default_text(value: str | None) -> str:

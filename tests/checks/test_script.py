@@ -206,6 +206,16 @@ CASES = (
         at=(4, 1), script=read(OF_ABSL)),
     warns("script_expects_local_rank_argument", "--local-rank is not passed by torchrun", "LOCAL_RANK",
         script=read(KEPT_RANK)),
+    *(warns("script_expects_local_rank_argument", "--local-rank is not passed by torchrun", line,
+        script=read(KEPT_RANK.replace("type=int)", f"type=int{given})")))
+        for given, line in (
+            (", default=-1", "default=int(os.environ.get('LOCAL_RANK', -1)))"),
+            (", default=0", "default=int(os.environ.get('LOCAL_RANK', 0)))"),
+            (", default=NONE", "default=int(os.environ.get('LOCAL_RANK', NONE)))"),
+            (", default=1 - 1", "default=int(os.environ.get('LOCAL_RANK', 0)))"),
+            ("", "type=int, default=os.environ.get('LOCAL_RANK'))"))),
+    warns("script_expects_local_rank_argument", "--local_rank is not passed by torchrun",
+        "int(os.environ.get('LOCAL_RANK', -1))", script=read(OF_ABSL.replace('", 0,', '", -1,'))),
     well("script_expects_local_rank_argument", "read from the environment",
         script=read(KEPT_RANK.replace("args.local_rank\n", "int(os.environ['LOCAL_RANK'])\n"))),
     well("script_expects_local_rank_argument", "read from the environment",
