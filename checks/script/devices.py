@@ -8,7 +8,20 @@ from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
 
-from ._calls import DDP, DDP_DOC, TORCHRUN, argument, calls, finding, reached_calls, sets, text_of, trains
+from ._calls import (
+    DDP,
+    DDP_DOC,
+    TORCHRUN,
+    argument,
+    calls,
+    finding,
+    reached_calls,
+    sets,
+    text_of,
+    trainer_calls,
+    trains,
+)
+from ._rank_paths import backward_calls, is_after_all
 from ._slurm_ranks import has_one_gpu_per_task
 
 _CUDA_SEMANTICS = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
@@ -230,9 +243,10 @@ def script_spreads_model_on_every_rank(script: Script) -> Answer:
     if script.speaks not in ("accelerate", "trainer", "ddp") or not trains(script):
         return Ok("no model is spread across GPUs and trained on several ranks")
     modes = ("auto", "balanced", "balanced_low_0", "sequential")
+    trained = [*trainer_calls(script), *backward_calls(script)]
     for call in calls(script, r".*\.from_pretrained|.*\.from_config|transformers\.pipeline"):
         mode = text_of(call.keywords.get("device_map"))
-        if mode in modes and not _is_on_some_ranks(call):
+        if mode in modes and not _is_on_some_ranks(call) and not is_after_all(script, call, trained):
             return finding(
                 script,
                 call,

@@ -143,6 +143,18 @@ optimizer = torch.optim.SGD(model.parameters())
 {}update(model, 1)
 {}update(model, 2)
 """
+# The trained model is loaded again on all GPUs, to merge it.
+TRAINED_THEN_LOADED = """\
+from transformers import AutoModelForCausalLM, Trainer
+def fit(trainer):
+    trainer.train()
+def merge():
+    return AutoModelForCausalLM.from_pretrained("out", device_map="auto")
+model = AutoModelForCausalLM.from_pretrained("base")
+trainer = Trainer(model)
+trainer.train()
+large = AutoModelForCausalLM.from_pretrained("out", device_map="auto")
+"""
 EACH = "for batch in range(3):\n    "
 UNUSED = (
     "from accelerate import DistributedDataParallelKwargs\nDistributedDataParallelKwargs(find_unused_parameters={})\n",
@@ -240,6 +252,13 @@ CASES = (
         script=bad("devices-a-model-spread-over-all-gpus")),
     well("script_spreads_model_on_every_rank", "no model is spread",
         script=good("devices-a-model-spread-over-all-gpus")),
+    *(well("script_spreads_model_on_every_rank", "no model is spread", script=read(text)) for text in (
+        TRAINED_THEN_LOADED, TRAINED_THEN_LOADED.replace(")\ntrainer.train()", ")\nfit(trainer)"),
+        TRAINED_THEN_LOADED + "merge()\n")),
+    *(warns("script_spreads_model_on_every_rank", 'device_map="auto" spreads', "device_map={'': int(",
+        script=read(text)) for text in (
+            TRAINED_THEN_LOADED.replace(")\ntrainer.train()\n", ")\n") + "trainer.train()\n",
+            TRAINED_THEN_LOADED.replace("\nlarge = ", "\nfor name in (1, 2):\n    trainer.train()\n    large = "))),
     warns("script_sets_visible_devices", "set to 0,1 in every rank", "mgpu launch --gpus 0,1",
         script=bad("devices-visible-devices-of-the-author's-machine")),
     well("script_sets_visible_devices", "no launcher starts the script", script=read(STARTS_ITS_RANKS)),
