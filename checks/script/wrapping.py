@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
-from mgpu.snapshot import Script
+from mgpu.snapshot import Script, ScriptCall
 
-from ._calls import DDP, DDP_DOC, calls, finding, reached_calls, switches, text_of
+from ._calls import DDP, DDP_DOC, OF_TRAINER, argument, calls, finding, reached_calls, switches
 
 # Below this number of samples per GPU, batch normalization statistics become unreliable (Wu and He, Group
 # Normalization, figure 1: the error rises from 8 downward).
@@ -17,12 +17,14 @@ _BATCH_NORM_MODELS = (
     r"torchvision\.models\.(?:\w+\.)?(?:resnet|resnext|wide_resnet|densenet|mobilenet|inception|googlenet|shufflenet"
     r"|mnasnet|efficientnet|regnet|deeplabv3|fcn_resnet|lraspp)\w*|torchvision\.models\.(?:\w+\.)?vgg\d+_bn"
 )
-# What wraps the model, or sets how a library wraps it.
+# What wraps the model, or sets how a library wraps it. Lightning's modules are not trained by their forward pass.
 _WRAPPERS = (
-    rf"{re.escape(DDP)}|accelerate\.(?:\w+\.)*DistributedDataParallelKwargs|lightning\.(?:\w+\.)*(?:DDPStrategy|Trainer)"
+    rf"{re.escape(DDP)}|accelerate\.(?:\w+\.)*DistributedDataParallelKwargs"
     r"|(?:transformers|trl)\.(?:\w+\.)*\w*(?:TrainingArguments|Config)"
 )
-_LIGHTNING_STRATEGIES = ("ddp_find_unused_parameters_true", "ddp_spawn_find_unused_parameters_true")
+_FREEZES = r".*\.requires_grad_|(?:.*[._])?(?:un)?freeze\w*|.*\.get_peft_model|.*\.set_adapter"
+_NO_MODEL = re.compile(r"torch\.(?:optim|utils\.data)\.[\w.]+\(\)")
+_LAYER = re.compile(r"torch\.nn\.(?:Linear|Bilinear|Conv[123]d|Embedding|Transformer)\(\)")
 _TESTS = re.compile(r"val|test|eval", re.IGNORECASE)
 _BY_HAND = "model = torch.nn.parallel.DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])"
 
@@ -68,21 +70,46 @@ def script_uses_data_parallel(script: Script) -> Answer:
 
 @check(Severity.INFO, source=DDP_DOC)
 def script_looks_for_unused_parameters(script: Script) -> Answer:
-    """The script makes DDP look for unused parameters in every step.
+    """The script makes DDP look for unused parameters in every step, although each step certainly uses all of them.
 
     Why: It is needed only if some parameters get no gradient (branches that are not taken, partly frozen models).
     Otherwise it only costs time, and torch warns that it found none.
-    More: DDP traverses the whole graph after each forward pass.
+    More: DDP traverses the whole graph after each forward pass. That is reported only if the model's class is in code
+    that was read, its forward pass uses all of its layers without a condition, and nothing is frozen. It is not known
+    of models from a library.
 
-    Fix: Omit it, unless the run then stops with "Expected to have finished reduction".
+    Fix: Omit it.
     """
     for call in reached_calls(script, _WRAPPERS):
         for name in ("find_unused_parameters", "ddp_find_unused_parameters"):
-            if call.keywords.get(name) == "True":
-                return finding(script, call, f"{name}=True traverses the graph in every step")
-        if text_of(call.keywords.get("strategy")) in _LIGHTNING_STRATEGIES:
-            return finding(script, call, f"strategy={call.keywords['strategy']} traverses the graph in every step")
-    return Ok("find_unused_parameters is not set to True in the script")
+            if call.keywords.get(name) == "True" and _uses_all_parameters(script, call):
+                return finding(
+                    script, call, f"{name}=True traverses the graph in every step, and no parameter is unused"
+                )
+    return Ok("find_unused_parameters is not set to True, or parameters may be unused")
+
+
+def _uses_all_parameters(script: Script, wrapper: ScriptCall) -> bool:
+    """Whether each step certainly uses all parameters of the models that are wrapped with this call's options."""
+    if any(one.target.endswith(".requires_grad") for one in script.sets) or calls(script, _FREEZES):
+        return False
+    if wrapper.name == DDP:
+        given = [argument(wrapper, 0, "module")]
+    elif wrapper.name.startswith("accelerate."):
+        prepared = reached_calls(script, r"accelerate\.Accelerator\(\)\.prepare(?:_model)?")
+        given = [value for call in prepared for value in call.arguments if not _NO_MODEL.fullmatch(value)]
+    else:
+        given = [argument(call, 0, "model") for call in reached_calls(script, OF_TRAINER.pattern)]
+    return bool(given) and all(value is not None and _is_used_fully(script, value) for value in given)
+
+
+def _is_used_fully(script: Script, made: str) -> bool:
+    """Whether the model that a call creates certainly uses all of its parameters in each step."""
+    if _LAYER.fullmatch(made):
+        return True
+    name = made.removesuffix("()").rpartition(".")[2]
+    found = [one.uses_all for one in script.classes if one.name == name]
+    return made.endswith("()") and bool(found) and all(found)
 
 
 @check(Severity.INFO, source="https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html")

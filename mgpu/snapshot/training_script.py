@@ -105,6 +105,7 @@ class ScriptClass(InScript):
 
     name: Label = ""  # "Trainer"
     bases: tuple[Label, ...] = ()  # resolved, with those of its own bases: "torch.utils.data.IterableDataset"
+    uses_all: bool = False  # of a model: its forward pass certainly uses all of its parameters
 
 
 @dataclass(frozen=True)

@@ -156,10 +156,25 @@ trainer.train()
 large = AutoModelForCausalLM.from_pretrained("out", device_map="auto")
 """
 EACH = "for batch in range(3):\n    "
+# A model all of whose parameters are used, and three ways to have DDP look for unused ones.
+_NET = """\
+import torch, transformers
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(2, 2)
+    def forward(self, x):
+        return self.body(x)
+model = {}
+"""
 UNUSED = (
-    "from accelerate import DistributedDataParallelKwargs\nDistributedDataParallelKwargs(find_unused_parameters={})\n",
-    "from transformers import TrainingArguments\nTrainingArguments('out', ddp_find_unused_parameters={})\n",
-    "from lightning.pytorch.strategies import DDPStrategy\nDDPStrategy(find_unused_parameters={})\n",
+    _NET + "from accelerate import Accelerator, DistributedDataParallelKwargs\n"
+    "accelerator = Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters={})])\n"
+    "model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters()))\n",
+    _NET + "arguments = transformers.TrainingArguments('out', ddp_find_unused_parameters={})\n"
+    "transformers.Trainer(model, arguments).train()\n",
+    _NET + "model = nn.parallel.DistributedDataParallel(model.cuda(), find_unused_parameters={})\n",
 )
 
 CASES = (
@@ -181,9 +196,15 @@ CASES = (
         UPDATES.format(*loops)), at=(4, 5)) for loops in ((EACH, EACH), (EACH, ""))),
     well("script_trains_alone", "no visible training loop", script=read(UPDATES.format("", ""))),
     *(informs("script_looks_for_unused_parameters", "find_unused_parameters=True", "Omit", script=read(
-        text.format("True"))) for text in UNUSED),
-    *(well("script_looks_for_unused_parameters", "", script=read(text.format("False"))) for text in UNUSED),
-    informs("script_looks_for_unused_parameters", "strategy='ddp_find_unused_parameters_true'", "Omit", script=read(
+        text.format("Net()", "True"))) for text in UNUSED),
+    *(well("script_looks_for_unused_parameters", "", script=read(text.format("Net()", "False"))) for text in UNUSED),
+    *(well("script_looks_for_unused_parameters", "may be unused", script=read(text.format("Net()", "True") + freezes))
+        for text in UNUSED for freezes in (
+            "model.body.requires_grad_(False)\n", "for one in model.parameters():\n    one.requires_grad = False\n")),
+    *(well("script_looks_for_unused_parameters", "may be unused", script=read(text.format(made, "True")))
+        for text in UNUSED for made in (
+            "transformers.BertModel.from_pretrained('base')", "make_model()", "torch.hub.load('a', 'b')")),
+    well("script_looks_for_unused_parameters", "may be unused", script=read(
         "import lightning as L\nL.Trainer(strategy='ddp_find_unused_parameters_true').fit(model)\n")),
     well("script_uses_data_parallel", "", script=read(ALL_GPUS)),  # without the option
     well("script_uses_data_parallel", "", script=read(
@@ -288,7 +309,7 @@ CASES = (
     warns("script_uses_data_parallel", "uses all GPUs from each rank", "accelerator.prepare",
         script=bad("wrapping-data-parallel")),
     well("script_uses_data_parallel", "no model is wrapped", script=good("wrapping-data-parallel")),
-    informs("script_looks_for_unused_parameters", "find_unused_parameters=True", "Expected to have finished",
+    informs("script_looks_for_unused_parameters", "find_unused_parameters=True", "Omit",
         script=bad("wrapping-unused-parameters-looked-for")),
     well("script_looks_for_unused_parameters", "find_unused_parameters is not set",
         script=good("wrapping-unused-parameters-looked-for")),
