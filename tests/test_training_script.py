@@ -398,6 +398,18 @@ def test_the_doctor_tells_a_scripts_faults_where_they_are(mgpu: Run, tmp_path: P
     assert mgpu("doctor", "--script", "train.py", "--strict", cwd=tmp_path).returncode == 1
 
 
+def test_a_builder_in_a_folder_of_models_wraps_the_model_in_data_parallel(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "build.py").write_text(
+        "import torch\ndef build():\n    return torch.nn.DataParallel(torch.nn.Linear(2, 2))\n", "utf-8"
+    )
+    (tmp_path / "train.py").write_text(f"from models.build import build\nmodel = build()\n{ALONE}", "utf-8")
+    text = " ".join(mgpu("doctor", "--script", "train.py", cwd=tmp_path).stdout.split())
+    assert "trains in one process, with DataParallel. It was not run." in text
+    assert "Where models/build.py:3" in text
+    assert "on one GPU" not in text
+
+
 def test_the_doctors_json_has_file_and_line(mgpu: Run, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(ALONE, "utf-8")
     done = mgpu("doctor", "--script", "train.py", "--json", cwd=tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Place, Severity, check, commands
+from mgpu.check import WHY, Answer, Fix, Ok, Place, Severity, check, commands
 from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall, ScriptOption, ScriptSet
 from mgpu.text import counted
@@ -12,6 +12,8 @@ from mgpu.text import counted
 from .. import _shadowing as shadowing
 from .._variables import CUDA_GUIDE, misspelt_cuda_name
 from ._calls import TORCHRUN, argument, calls, finding, reached_calls, text_of
+from ._data_parallel import data_parallel_call
+from ._measures import only_measures
 from ._rank_paths import backward_calls, is_repeated, unknown_kind
 from ._slurm_ranks import has_one_gpu_per_task, knows_other_ranks, rank_from_mpi, rank_from_slurm
 
@@ -24,6 +26,10 @@ _SRUN = "https://slurm.schedmd.com/srun.html"
 _TESTS = re.compile(r"(?:.*\.)?_?test")
 _ENVIRON = re.compile(r"os\.environ\['(\w+)'\]")
 _LOCAL_RANK = ("--local_rank", "--local-rank")
+_WITH_DATA_PARALLEL = (
+    "A launcher starts the script once per GPU. Each of these processes would use all GPUs with DataParallel and train "
+    "its own model on all the data. All ranks write the same files."
+)
 _DEFINES = re.compile(r"\.(?:add_argument|DEFINE_\w+)$")  # an option
 # By the sign of the default, a number or a name.
 _OF_ABSL = {
@@ -77,7 +83,11 @@ def script_trains_alone(script: Script) -> Answer:
     used = [call for call in backward_calls(script) if is_repeated(script, call) and not _TESTS.match(call.function)]
     if not used:
         return Ok("no visible training loop")
-    backward = used[0]
+    if all(only_measures(script, call) for call in used):
+        return Ok("it measures memory or speed, and keeps nothing that it trains")
+    backward = next((call for call in used if _is_followed_by_step(script, call)), used[0])
+    parallel = data_parallel_call(script) is not None
+    alone = shell("python {:path}", script.path) if parallel else shell("mgpu launch --gpus 1 {:path}", script.path)
     return finding(
         script,
         backward,
@@ -90,12 +100,20 @@ def script_trains_alone(script: Script) -> Answer:
             commands(
                 "accelerator = Accelerator()",
                 "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-                python("accelerator.backward({:dotted})", backward.name.removesuffix(".backward"))
-                if re.fullmatch(r"\w+\.backward", backward.name)
-                else "accelerator.backward(loss)",
+                python("accelerator.backward({:dotted})", backward.on) or "accelerator.backward(loss)",
             ),
-            Fix("Or train on one GPU.", (shell("mgpu launch --gpus 1 {:path}", script.path),)),
+            Fix("Or start one process, which uses all GPUs." if parallel else "Or train on one GPU.", (alone,)),
         ),
+        why=_WITH_DATA_PARALLEL if parallel else WHY,
+    )
+
+
+def _is_followed_by_step(script: Script, backward: ScriptCall) -> bool:
+    """Whether an optimizer steps in the same function and loop: the gradients are not only looked at."""
+    place = (backward.file, backward.function, backward.loops)
+    return any(
+        call.name.endswith(".step") and (call.file, call.function, call.loops[: len(backward.loops)]) == place
+        for call in script.calls
     )
 
 

@@ -7,7 +7,8 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.snapshot import Script, ScriptCall
 
-from ._calls import DDP, DDP_DOC, OF_TRAINER, argument, calls, finding, reached_calls, switches
+from ._calls import DDP, DDP_DOC, OF_TRAINER, argument, calls, finding, reached_calls
+from ._data_parallel import data_parallel_call, data_parallel_calls
 
 # Below this number of samples per GPU, batch normalization statistics become unreliable (Wu and He, Group
 # Normalization, figure 1: the error rises from 8 downward).
@@ -32,7 +33,7 @@ _BY_HAND = "model = torch.nn.parallel.DistributedDataParallel(model.to(local_ran
 @check(
     Severity.WARNING,
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html",
-    tags=("portable",),
+    tags=("portable", "in_one_process"),
 )
 def script_uses_data_parallel(script: Script) -> Answer:
     """The script uses DataParallel, although a launcher starts one process per GPU.
@@ -43,28 +44,17 @@ def script_uses_data_parallel(script: Script) -> Answer:
     Fix: Let accelerate wrap it.
     More: Or use DistributedDataParallel.
     """
-    found = reached_calls(script, r"torch\.nn\.DataParallel|torch\.nn\.parallel\.data_parallel")
-    other_way = bool(calls(script, re.escape(DDP))) or script.speaks in ("accelerate", "trainer", "deepspeed")
-    for call in found if script.speaks else ():
-        if any("n_gpu" in condition for condition in call.conditions):  # transformers: 1 in a run of several ranks
-            continue
-        off = set() if script.command_known else set(switches(script))  # no command line is known that has them
-        hidden = "distributed" in call.guards and any("parallel" in name for name in off)  # the guard has no name
-        if hidden or any(condition.rpartition(".")[2] in off for condition in call.conditions):
-            continue
-        if {"single", "some"} & set(call.guards) or (other_way and (call.conditions or call.guards)):
-            continue
-        return finding(
-            script,
-            call,
-            "DataParallel uses all GPUs from each rank",
-            (
-                commands("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"),
-                Fix("Or wrap it by hand.", (_BY_HAND,)),
-            ),
-        )
-    return Ok(
-        "no model is wrapped in DataParallel" if not found else "DataParallel is used only in single-process runs"
+    if (call := data_parallel_call(script)) is None:
+        used = data_parallel_calls(script)
+        return Ok("DataParallel is used only in single-process runs" if used else "no model is wrapped in DataParallel")
+    return finding(
+        script,
+        call,
+        "DataParallel uses all GPUs from each rank",
+        (
+            commands("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"),
+            Fix("Or wrap it by hand.", (_BY_HAND,)),
+        ),
     )
 
 

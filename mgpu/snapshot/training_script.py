@@ -52,6 +52,7 @@ class ScriptCall(InScript):
     keywords: SecretsByKey[Mapping[str, Text]] = field(default_factory=dict)  # "**": an unpacked mapping
     targets: tuple[Label, ...] = ()  # the names its result is assigned to, as written: ("model", "optimizer")
     written: tuple[Text, ...] = ()  # the arguments as written, to match them with targets
+    on: Text = ""  # of a call of backward: its object as written, "loss"
     # An argument contains the rank, a process id, a time or a random name, also through variables.
     unique: bool = False
     timed: bool = False  # `unique`, but only because of a time

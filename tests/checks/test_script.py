@@ -155,6 +155,46 @@ trainer = Trainer(model)
 trainer.train()
 large = AutoModelForCausalLM.from_pretrained("out", device_map="auto")
 """
+# Its function has another name for the loss.
+NAMED_INSIDE = """\
+import torch
+def losses(out):
+    whole = out.sum()
+    return whole, out.mean()
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters())
+for batch in range(3):
+    loss, mean = losses(model(batch))
+    loss.backward()
+    optimizer.step()
+"""
+# The first gradients are only looked at.
+LOOKS_FIRST = """\
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters())
+def norm(batch):
+    value = model(batch).sum()
+    value.backward()
+    return model.weight.grad.norm()
+for epoch in range(3):
+    for batch in range(3):
+        loss = model(batch).sum()
+        loss.backward()
+        optimizer.step()
+    print(norm(0))
+"""
+MEASURES = """\
+import time, torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters())
+for size in (1, 2):
+    begin = time.perf_counter()
+    for step in range(10):
+        model(torch.ones(size, 2)).sum().backward()
+        optimizer.step()
+    print(size, time.perf_counter() - begin)
+"""
 EACH = "for batch in range(3):\n    "
 # A model all of whose parameters are used, and three ways to have DDP look for unused ones.
 _NET = """\
@@ -229,10 +269,26 @@ CASES = (
     skips("script_trains_alone", "nothing in this script trains", script=read(STEPS)),
     skips("script_trains_alone", "not known", script=read(
         STEPS.replace("total.backward()", "accelerator.backward(total)") + "\n\nteach(None, None, [])\n")),
-    warns("script_trains_alone", "line 7: every rank", "accelerator.backward(loss)",
+    warns("script_trains_alone", "line 7: every rank", "accelerator.backward(total)",
         script=read(STEPS + "\n\nteach(None, None, [])\n")),
     warns("script_trains_alone", "line 7: every rank", "mgpu launch --gpus 1",
         script=read(STEPS + "\n\nif __name__ == '__main__':\n    {'teach': teach}['teach'](None, None, [])\n")),
+    *(warns("script_trains_alone", "every rank would train", line, script=read(
+        UPDATES.format(EACH, EACH).replace("loss", name, 1).replace("loss.backward", text)))
+        for name, text, line in (
+            ("total", "total.backward", "accelerator.backward(total)"),
+            ("parts", "parts[0].backward", "accelerator.backward(loss)"),
+            ("out", "out.loss.backward", "accelerator.backward(out.loss)"))),
+    warns("script_trains_alone", "every rank would train", "accelerator.backward(loss)", script=read(NAMED_INSIDE)),
+    warns("script_trains_alone", "every rank would train", "accelerator.backward(loss)", at=(11, 9),
+        script=read(LOOKS_FIRST)),
+    warns("script_trains_alone", "every rank would train", "python train.py", script=bad("wrapping-data-parallel")),
+    well("script_trains_alone", "measures memory or speed", script=replace(read(MEASURES), path="bench.py")),
+    *(warns("script_trains_alone", "every rank would train", "prepare", script=replace(read(text), path=path))
+        for text, path in (
+            (MEASURES, "train.py"), (MEASURES + "torch.save(model.state_dict(), 'x')\n", "bench.py"),
+            (MEASURES.replace("range(", "range(epochs * "), "bench.py"),
+            (MEASURES.replace("perf_counter", "sleep"), "bench.py"))),
     warns("script_expects_local_rank_argument", "--local_rank is not passed by torchrun", "LOCAL_RANK", at=(7, 1),
         script=bad("launching-the-old-launcher's-argument")),
     warns("script_expects_local_rank_argument", "--local_rank is not passed by torchrun", "flags.DEFINE_integer(",

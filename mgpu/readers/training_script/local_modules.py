@@ -21,7 +21,7 @@ _MOST_LEVELS = 6  # folders above the script in which its project may start
 _PROJECT = (".git", "pyproject.toml", "setup.py", "setup.cfg")  # in the top folder of a project
 # A module without any of these words defines layers, constants or texts: nothing in it depends on the number of ranks.
 _RELEVANT = re.compile(
-    rb"distributed|\brank|_rank\b|\.backward\(|\.step\(|optim\.|accelerat|deepspeed|lightning|Trainer|wandb|SummaryWriter"
+    rb"distributed|DataParallel|\brank|_rank\b|\.backward\(|\.step\(|optim\.|accelerat|deepspeed|lightning|Trainer|wandb|SummaryWriter"
     rb"|torch\.(?:save|load|device\()|safetensors|save_pretrained|\.cuda\(|cuda:|set_device|multiprocessing|environ\["
     rb"|subprocess|Dataset\b|DataLoader|Sampler|load_dataset|_split\(|urlretrieve|download=|add_argument|import_module"
     rb"|device_map|open\(|(?:import|from) [^\n]*\b(?:train\w*|run\w*|main|engine\w*|launch\w*)\b"
@@ -31,7 +31,7 @@ MODEL_FOLDERS = frozenset(
     {"models", "model", "modeling", "layers", "backbones", "nets", "networks", "modules", "ops", "kernels"}
 )
 _RELEVANT_IN_MODEL = re.compile(
-    rb"init_process_group|DistributedDataParallel|DataLoader|\.backward\(|Accelerator\(|deepspeed\.|Trainer\b"
+    rb"init_process_group|DataParallel|DataLoader|\.backward\(|Accelerator\(|deepspeed\.|Trainer\b"
     rb"|\brank\b"
 )
 
