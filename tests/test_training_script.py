@@ -181,6 +181,12 @@ def train():
         ("import peft, monai, easydict", "model = peft.get_peft_model(model)", "train()"),  # known libraries
         ("import helpers", "config = helpers.Config(lr=0.1)", "train()"),
         ("import helpers", "helpers.save(model.state_dict(), model_name)", "train()"),
+        ("import helpers", "log = helpers.Log()", "rate = optimizer.param_groups[0]['lr']\nlog.add(rate)\ntrain()"),
+        (
+            "import helpers",
+            "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, len)\nhelpers.log(schedule.get_last_lr()[0])",
+            "schedule.step()\ntrain()",
+        ),
         ("import helpers", "data = helpers.distances('a')\nhelpers.setup_logging()", "train()"),
         ("from helpers import DDPM", "ddpm = DDPM()", "train()"),
         ("from accelerate.utils import set_seed", "set_seed(1)", "train()"),
@@ -212,6 +218,9 @@ def test_a_loop_of_its_own_that_no_unread_library_takes_part_in(imports: str, be
             "train()",
             "gets the model or the optimizer",
         ),
+        ("import engines", "engines.tune(optimizer.param_groups)", "train()", "gets the model or the optimizer"),
+        ("import engines", "engines.tune(optimizer.param_groups[0])", "train()", "gets the model or the optimizer"),
+        ("import engines", "engines.sum(optimizer.param_groups[0]['params'])", "train()", "gets the model or the"),
         ("import apex", "model = apex.parallel.DistributedDataParallel(model)", "train()", "apex, which was not read"),
         ("import dgl.distributed", "", "train()", "dgl, which was not read, can connect the ranks"),
         ("import dgl", "dgl.dataloading.DataLoader(g, use_ddp=True)", "train()", "dgl, which was not read"),
