@@ -385,7 +385,7 @@ def test_arguments_are_kept_without_secrets(tmp_path: Path) -> None:
 
 
 ALONE = """\
-import torch
+import torch; optimizer = torch.optim.SGD([])
 for batch in range(3):
     loss = torch.zeros(1, requires_grad=True).sum()
     loss.backward()
@@ -723,7 +723,8 @@ def test_the_doctor_names_what_it_did_not_examine(mgpu: Run, tmp_path: Path) -> 
     script = project(
         tmp_path,
         {
-            "tools/train.py": "import importlib\nimport fancy_engine, broken\nimportlib.import_module(name).main()\n",
+            "tools/train.py": "import importlib, fancy_engine, sys\n"
+            "if sys.argv: import broken\nimportlib.import_module(sys.argv[1]).main()\n",
             "broken.py": "import wandb\ndef f(:\n",
         },
     )
@@ -792,3 +793,33 @@ def test_the_doctor_does_not_call_a_newer_syntax_wrong(mgpu: Run, tmp_path: Path
     assert done.returncode == 3, done.stdout
     assert "Not examined. line 3" in done.stdout and "it may be valid in 3.14" in " ".join(done.stdout.split())
     assert "No findings" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [
+        ("import kit\n", ("kit.py", 3)),
+        ("from pkg import part\n", ("pkg/part.py", 2)),
+        ("import pkg.part\n", ("pkg/part.py", 2)),
+        ("from above import run\n", ("pkg/part.py", 2)),  # it imports pkg.part
+        ("if __name__ == '__main__':\n    print()\ntry:\n    import kit\nexcept SyntaxError:\n    pass\n", None),
+        ("def main():\n    import kit\n", None),
+        ("from newer import run\n", None),  # valid in a newer Python
+        ("from pkg import whole\n", None),
+    ],
+)
+def test_a_module_that_is_not_valid_python(script: str, found: tuple[str, int] | None, tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    files = {
+        "kit.py": "import torch\ntorch.save(1, 'x')\nprint 'x'\n",
+        "pkg/__init__.py": "",
+        "pkg/part.py": "import torch.distributed\ndef broken(:\n",
+        "pkg/whole.py": "import torch.distributed\n",
+        "above.py": "import torch.distributed\nfrom pkg import part\nrun = 1\n",
+        "newer.py": "import torch.distributed\ndef run[T = int](): ...\n",
+        "train.py": script,
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    faults = probe.read(tmp_path / "train.py").faults
+    assert [(one.file, one.line) for one in faults if one.kind == "syntax"] == ([found] if found else [])

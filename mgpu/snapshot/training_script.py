@@ -118,11 +118,12 @@ class ScriptText(InScript):
 
 @dataclass(frozen=True)
 class ScriptFault(InScript):
-    """A statement that certainly raises an error when Python starts the file as a script."""
+    """A statement that certainly raises an error when Python starts the file as a script, or reaches the line."""
 
-    # A relative import (`of`: the script's name as a module), a name that a module does not have, a missing argument.
-    kind: Literal["relative", "import", "argument"] = "relative"
-    name: Label = ""  # the module as written, the names or the parameters
+    # A relative import (`of`: the script's name as a module), a name that a module does not have, a missing argument,
+    # an imported module that is not valid Python, a name that nothing in the file binds.
+    kind: Literal["relative", "import", "argument", "syntax", "undefined"] = "relative"
+    name: Label = ""  # the module as written, the names or the parameters, the text of the syntax error
     of: Label = ""  # the module or function
 
 
