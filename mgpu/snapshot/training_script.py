@@ -157,6 +157,7 @@ class Script:
     unclear: Label | None = None  # if `speaks` is None: why; None if all was read and nothing in it trains
     imports: tuple[Label, ...] = ()  # dotted, sorted: "torch.distributed", "accelerate.Accelerator"
     unread: tuple[Label, ...] = ()  # imported libraries that were not read and could contain training code
+    may_average: bool = False  # if it speaks ddp: one of these libraries gets what it trains, and may average gradients
     files: tuple[Label, ...] = ()  # modules of its project that were also read, relative to its folder
     skipped: Mapping[str, Text] = field(default_factory=dict)  # modules of its project that were not read -> reason
     by_name: tuple[InScript, ...] = ()  # where it imports modules by a name that only the run knows (importlib, hydra)

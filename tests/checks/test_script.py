@@ -143,6 +143,27 @@ optimizer = torch.optim.SGD(model.parameters())
 {}update(model, 1)
 {}update(model, 2)
 """
+# The GPU is selected by what comes after the move.
+TO_CUDA = """\
+import torch
+from transformers import Trainer, TrainingArguments
+model = torch.nn.Linear(2, 2){}
+arguments = TrainingArguments("out")
+Trainer(model, arguments).train()
+"""
+SET_LATER = """\
+import os, torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+def main():
+    global model
+    model = torch.nn.Linear(2, 2).cuda()
+    rank = set_up()
+    DDP(model)(1).sum().backward()
+def set_up():
+    torch.distributed.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+main()
+"""
 # The trained model is loaded again on all GPUs, to merge it.
 TRAINED_THEN_LOADED = """\
 from transformers import AutoModelForCausalLM, Trainer
@@ -318,6 +339,13 @@ CASES = (
     well("script_device_fixed", "no visible training", script=script()),
     warns("script_device_not_set", '"cuda" is GPU 0 on every rank', "torch.cuda.set_device(int(os.environ",
         script=bad("devices-current-device-never-chosen")),
+    *(warns("script_device_not_set", "its GPU is selected later, in line", "torch.cuda.set_device(int(os.environ",
+        at=at, script=read(text)) for text, at in (
+            (TO_CUDA.format('.to("cuda")'), (3, 9)), (TO_CUDA.format('.to(torch.device("cuda"))'), (3, 9)),
+            (TO_CUDA.format(".cuda()"), (3, 9)), (SET_LATER, (5, 13)))),
+    *(well("script_device_not_set", "", script=read(text)) for text in (
+        TO_CUDA.format('.to("cpu")'), TO_CUDA.format("") + 'model.to("cuda")\n', TO_CUDA.format(".to(device)"),
+        SET_LATER.replace("    rank = set_up()\n", "").replace("    model =", "    rank = set_up()\n    model ="))),
     well("script_device_not_set", "selected in line 7", script=good("devices-current-device-never-chosen")),
     informs("script_device_by_global_rank", "selected by the global rank", "LOCAL_RANK",
         script=bad("devices-gpu-by-the-global-rank")),

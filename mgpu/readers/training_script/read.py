@@ -23,6 +23,7 @@ from mgpu.readers.training_script.local_modules import (
 )
 from mgpu.readers.training_script.results import Results
 from mgpu.readers.training_script.scopes import Scope, Source
+from mgpu.readers.training_script.unread_code import may_average
 from mgpu.readers.training_script.walk import Walk
 from mgpu.secret_names import is_secret_name
 from mgpu.secrets_masking import masked, masked_argv
@@ -88,6 +89,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
         speaks=speaks,
         unclear=unclear,
         unread=unread,
+        may_average=speaks == "ddp" and may_average(walk, calls, unread),
         files=tuple(modules.files),
         skipped=modules.skipped,
         by_name=by_name,

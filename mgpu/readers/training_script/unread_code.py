@@ -64,6 +64,14 @@ def why_unsure(walk: Walk, calls: Sequence[ScriptCall], unread: Sequence[str]) -
     )
 
 
+def may_average(walk: Walk, calls: Sequence[ScriptCall], unread: Sequence[str]) -> bool:
+    """Whether a library that was not read could average gradients: it gets the model, the optimizer or the training."""
+    names = frozenset(name for name in unread if not _works_alone(walk, calls, name))
+    reached = [call for call in calls if call.reached]
+    starred = any(name.endswith(".*") and top(name) in names for name in walk.imports)
+    return bool(names) and bool(starred or _who_receives(walk, reached, names) or _whose_training(walk, reached, names))
+
+
 def _works_alone(walk: Walk, calls: Sequence[ScriptCall], library: str) -> bool:
     """Whether the script uses only parts of a library that work in each process for itself."""
     if (alone := _WORKS_ALONE.get(library)) is None:
