@@ -122,6 +122,7 @@ CASES = (
     *(warns("script_group_without_wrapper", "nothing averages gradients", "DistributedDataParallel(model)",
         script=read(text)) for text in (
             GROUP.format("", "torch.nn.DataParallel(model)"),
+            GROUP.format("from apex import amp", "model\namp.initialize(model, optimizer)\ntorch.cuda.synchronize()"),
             GROUP.format("import fairseq.search, helpers", "model\nhelpers.show(1)"))),
     *(well("script_group_without_wrapper", "", script=read(GROUP.format("import helpers", text)))
         for text in ("helpers.wrap(model)", "model\nhelpers.average(optimizer)")),
