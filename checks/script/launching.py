@@ -85,7 +85,8 @@ def script_trains_alone(script: Script) -> Answer:
         return Ok("no visible training loop")
     if all(only_measures(script, call) for call in used):
         return Ok("it measures memory or speed, and keeps nothing that it trains")
-    backward = next((call for call in used if _is_followed_by_step(script, call)), used[0])
+    used.sort(key=lambda call: (not _is_followed_by_step(script, call), any("scale" in one for one in call.within)))
+    backward = used[0]
     parallel = data_parallel_call(script) is not None
     alone = shell("python {:path}", script.path) if parallel else shell("mgpu launch --gpus 1 {:path}", script.path)
     return finding(

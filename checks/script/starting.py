@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Answer, Fix, Ok, Severity, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Script, ScriptFault
@@ -15,6 +17,8 @@ _IMPORT = "https://docs.python.org/3/reference/simple_stmts.html#the-import-stat
 _CALLS = "https://docs.python.org/3/reference/expressions.html#calls"
 _SYNTAX = "https://docs.python.org/3/library/exceptions.html#SyntaxError"
 _NAMES = "https://docs.python.org/3/library/exceptions.html#NameError"
+# Methods that Python calls, most of them in no training run: to copy, print or compare an object.
+_BY_PYTHON = re.compile(r"(?:.*\.)?(?!__(?:init|new|call|iter|next|len|getitem|enter)__)__\w+__")
 _PDB = "https://docs.python.org/3/library/pdb.html"
 _DEBUGGER = r"breakpoint|(?:pdb|ipdb|pudb)\.(?:set_trace|pudb)|IPython\.embed"
 
@@ -100,6 +104,7 @@ def script_uses_undefined_name(script: Script) -> Answer:
     run = {(one.file, one.name) for one in script.functions if one.reached} | {(one.file, "") for one in script.faults}
     owners = {(one.file, one.name) for one in script.classes}
     found = [one for one in script.faults if one.kind == "undefined" and (one.file, one.function) in run | owners]
+    found = [one for one in found if not _BY_PYTHON.fullmatch(one.function)]
     if not found:
         return Ok("the names in code that is reached are defined")
     first = found[0]

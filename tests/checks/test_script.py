@@ -205,6 +205,20 @@ for epoch in range(3):
         optimizer.step()
     print(norm(0))
 """
+# With apex, another object has the gradients.
+SCALED = """\
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters())
+for batch in range(3):
+    loss = model(batch).sum()
+    if half:
+        with amp.scale_loss(loss, optimizer) as scaled:
+            scaled.backward()
+    else:
+        loss.backward()
+    optimizer.step()
+"""
 MEASURES = """\
 import time, torch
 model = torch.nn.Linear(2, 2)
@@ -303,6 +317,8 @@ CASES = (
     warns("script_trains_alone", "every rank would train", "accelerator.backward(loss)", script=read(NAMED_INSIDE)),
     warns("script_trains_alone", "every rank would train", "accelerator.backward(loss)", at=(11, 9),
         script=read(LOOKS_FIRST)),
+    warns("script_trains_alone", "every rank would train", "accelerator.backward(loss)", at=(10, 9),
+        script=read(SCALED)),
     warns("script_trains_alone", "every rank would train", "python train.py", script=bad("wrapping-data-parallel")),
     well("script_trains_alone", "measures memory or speed", script=replace(read(MEASURES), path="bench.py")),
     *(warns("script_trains_alone", "every rank would train", "prepare", script=replace(read(text), path=path))
