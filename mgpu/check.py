@@ -62,6 +62,7 @@ Tag = Literal[
     "job_state",  # derived from Slurm's state of the job
     "leads_to_hang",  # in a script: ranks then wait for each other. Reported again if the run timed out or was stopped
     "leads_to_rendezvous_error",  # in a script: its ranks then do not find each other
+    "in_one_process",  # of a script: it uses all GPUs from one process
     "leads_to_usage_error",  # in a script: it then rejects its arguments
     "portable",  # in a script: it trains alone, and mgpu can change it so that it trains on every number of ranks
     "start_command",  # of a script: its fix has the command that starts it

@@ -121,3 +121,48 @@ def test_a_loss_without_parameters_is_not_wrapped() -> None:
     new = ported(text + LOOP.replace("nn.functional.mse_loss", "criterion"))
     assert "if list(criterion.parameters()):\n    criterion = accelerator.prepare(criterion)\n" in new
     assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in new
+
+
+HELD = """\
+class Holder(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)
+"""
+
+
+@pytest.mark.parametrize("wrap", ["nn.DataParallel(Holder(model))", "Holder(model)"])
+def test_a_model_that_is_trained_only_inside_another_one_is_not_ported(wrap: str) -> None:
+    text = HEAD.replace("optimizer =", f"{HELD}held = {wrap}\noptimizer =") + LOOP.replace("model(x)", "held(x)")
+    result = port(text, "nothing")
+    assert "held(...) trains a model that another one holds" in result.refused
+    assert result.text == text
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("held(x)", "model(x)"),  # the model itself is trained
+        ("model.parameters()", "held.parameters()"),  # the holder is prepared
+        ("    loss =", "    with torch.no_grad():\n        target = held(x)\n    loss = model(x) +"),
+    ],
+)
+def test_a_model_that_another_one_holds_is_ported(old: str, new: str) -> None:
+    text = HEAD.replace("optimizer =", f"{HELD}held = Holder(model)\noptimizer =") + LOOP.replace("model(x)", "held(x)")
+    assert "prepare(" in ported(text.replace(old, new))
+
+
+def test_a_holder_that_is_made_of_the_prepared_model_is_ported() -> None:
+    text = HEAD + f"{HELD}held = Holder(model)\n" + LOOP.replace("model(x)", "held(x)")
+    assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in ported(text)
+
+
+@pytest.mark.parametrize("call", ["model.module(x)", "model.module.forward(x)", "model.module.body(x)"])
+def test_the_gradients_of_the_model_inside_data_parallel_are_averaged(call: str) -> None:
+    text = HEAD.replace("nn.Linear(2, 1)\n", "nn.DataParallel(nn.Linear(2, 1))\n") + LOOP.replace("model(x)", call)
+    assert 'parameter.grad = accelerator.reduce(parameter.grad, reduction="mean")' in ported(text)
+    near_miss = text.replace(call, "model(x)") + "torch.save(model.module.state_dict(), 'x')\n"
+    assert "parameter.grad" not in ported(near_miss)

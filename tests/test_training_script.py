@@ -181,6 +181,12 @@ def train():
         ("import peft, monai, easydict", "model = peft.get_peft_model(model)", "train()"),  # known libraries
         ("import helpers", "config = helpers.Config(lr=0.1)", "train()"),
         ("import helpers", "helpers.save(model.state_dict(), model_name)", "train()"),
+        ("import helpers", "log = helpers.Log()", "rate = optimizer.param_groups[0]['lr']\nlog.add(rate)\ntrain()"),
+        (
+            "import helpers",
+            "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, len)\nhelpers.log(schedule.get_last_lr()[0])",
+            "schedule.step()\ntrain()",
+        ),
         ("import helpers", "data = helpers.distances('a')\nhelpers.setup_logging()", "train()"),
         ("from helpers import DDPM", "ddpm = DDPM()", "train()"),
         ("from accelerate.utils import set_seed", "set_seed(1)", "train()"),
@@ -212,6 +218,9 @@ def test_a_loop_of_its_own_that_no_unread_library_takes_part_in(imports: str, be
             "train()",
             "gets the model or the optimizer",
         ),
+        ("import engines", "engines.tune(optimizer.param_groups)", "train()", "gets the model or the optimizer"),
+        ("import engines", "engines.tune(optimizer.param_groups[0])", "train()", "gets the model or the optimizer"),
+        ("import engines", "engines.sum(optimizer.param_groups[0]['params'])", "train()", "gets the model or the"),
         ("import apex", "model = apex.parallel.DistributedDataParallel(model)", "train()", "apex, which was not read"),
         ("import dgl.distributed", "", "train()", "dgl, which was not read, can connect the ranks"),
         ("import dgl", "dgl.dataloading.DataLoader(g, use_ddp=True)", "train()", "dgl, which was not read"),
@@ -376,7 +385,7 @@ def test_arguments_are_kept_without_secrets(tmp_path: Path) -> None:
 
 
 ALONE = """\
-import torch
+import torch; optimizer = torch.optim.SGD([])
 for batch in range(3):
     loss = torch.zeros(1, requires_grad=True).sum()
     loss.backward()
@@ -396,6 +405,18 @@ def test_the_doctor_tells_a_scripts_faults_where_they_are(mgpu: Run, tmp_path: P
     assert "1 warning from" in text
     assert "Next: mgpu doctor --script train.py --fix" in text
     assert mgpu("doctor", "--script", "train.py", "--strict", cwd=tmp_path).returncode == 1
+
+
+def test_a_builder_in_a_folder_of_models_wraps_the_model_in_data_parallel(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "build.py").write_text(
+        "import torch\ndef build():\n    return torch.nn.DataParallel(torch.nn.Linear(2, 2))\n", "utf-8"
+    )
+    (tmp_path / "train.py").write_text(f"from models.build import build\nmodel = build()\n{ALONE}", "utf-8")
+    text = " ".join(mgpu("doctor", "--script", "train.py", cwd=tmp_path).stdout.split())
+    assert "trains in one process, with DataParallel. It was not run." in text
+    assert "Where models/build.py:3" in text
+    assert "on one GPU" not in text
 
 
 def test_the_doctors_json_has_file_and_line(mgpu: Run, tmp_path: Path) -> None:
@@ -702,7 +723,8 @@ def test_the_doctor_names_what_it_did_not_examine(mgpu: Run, tmp_path: Path) -> 
     script = project(
         tmp_path,
         {
-            "tools/train.py": "import importlib\nimport fancy_engine, broken\nimportlib.import_module(name).main()\n",
+            "tools/train.py": "import importlib, fancy_engine, sys\n"
+            "if sys.argv: import broken\nimportlib.import_module(sys.argv[1]).main()\n",
             "broken.py": "import wandb\ndef f(:\n",
         },
     )
@@ -771,3 +793,33 @@ def test_the_doctor_does_not_call_a_newer_syntax_wrong(mgpu: Run, tmp_path: Path
     assert done.returncode == 3, done.stdout
     assert "Not examined. line 3" in done.stdout and "it may be valid in 3.14" in " ".join(done.stdout.split())
     assert "No findings" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [
+        ("import kit\n", ("kit.py", 3)),
+        ("from pkg import part\n", ("pkg/part.py", 2)),
+        ("import pkg.part\n", ("pkg/part.py", 2)),
+        ("from above import run\n", ("pkg/part.py", 2)),  # it imports pkg.part
+        ("if __name__ == '__main__':\n    print()\ntry:\n    import kit\nexcept SyntaxError:\n    pass\n", None),
+        ("def main():\n    import kit\n", None),
+        ("from newer import run\n", None),  # valid in a newer Python
+        ("from pkg import whole\n", None),
+    ],
+)
+def test_a_module_that_is_not_valid_python(script: str, found: tuple[str, int] | None, tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    files = {
+        "kit.py": "import torch\ntorch.save(1, 'x')\nprint 'x'\n",
+        "pkg/__init__.py": "",
+        "pkg/part.py": "import torch.distributed\ndef broken(:\n",
+        "pkg/whole.py": "import torch.distributed\n",
+        "above.py": "import torch.distributed\nfrom pkg import part\nrun = 1\n",
+        "newer.py": "import torch.distributed\ndef run[T = int](): ...\n",
+        "train.py": script,
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    faults = probe.read(tmp_path / "train.py").faults
+    assert [(one.file, one.line) for one in faults if one.kind == "syntax"] == ([found] if found else [])

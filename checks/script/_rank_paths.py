@@ -217,3 +217,26 @@ def backward_calls(script: Script) -> list[ScriptCall]:
 def training_loops(script: Script) -> set[int]:
     """Return the innermost loops in which gradients are computed, as indices of Script.loops."""
     return {call.loops[-1] for call in backward_calls(script) if call.loops}
+
+
+def is_after_all(script: Script, spot: InScript, others: Sequence[InScript], depth: int = 4) -> bool:
+    """Whether a spot certainly runs only after all of the others, at least one: by the lines of its function.
+
+    A function that leads to one of the others counts as one of them; else the same holds for all callers of the spot's
+    function.
+    """
+    here = [one for one in _lifted(script, others, depth) if (one.file, one.function) == (spot.file, spot.function)]
+    if here:
+        return all(one.line < spot.line and not set(one.loops) & set(spot.loops) for one in here)
+    sites = callers(script, spot) if depth else ()
+    return bool(sites) and all(is_after_all(script, site, others, depth - 1) for site in sites)
+
+
+def _lifted(script: Script, spots: Sequence[InScript], depth: int) -> list[InScript]:
+    """Return the spots and the calls that lead to them."""
+    found = list(spots)
+    new = found
+    for _ in range(depth):
+        new = [site for spot in new for site in callers(script, spot) if site not in found]
+        found += dict.fromkeys(new)
+    return found

@@ -27,8 +27,10 @@ _ARGPARSE = "https://docs.python.org/3/library/argparse.html#action"
 _ACCELERATOR = r"accelerate\.Accelerator\(\)"
 # Anything that sends gradients or parameters, or splits the model, without DistributedDataParallel.
 _TOGETHER = re.compile(
+    r"(?!torch\.nn\.(?:DataParallel|parallel\.data_parallel)\b)(?:"
     r"torch\.distributed\.(?!init_process_group|destroy_process_group|get_|is_|barrier|new_group).*"
-    r"|(?!.*DistributedSampler).*(?:Distributed|Parallel|Sharded|shard|parallel|all_?reduce|broadcast|average|sync|hvd|horovod|apex).*"
+    r"|(?!.*DistributedSampler).*(?:Distributed|Parallel|Sharded|shard|parallel|all_?reduce|broadcast|average"
+    r"|(?<!a)sync(?!hronize)|hvd|horovod|apex(?!\.(?:amp|optimizers|normalization)\b)).*)"
 )
 _WITHOUT_GRADIENTS = re.compile(r"torch\.(?:no_grad|inference_mode|set_grad_enabled)")
 
@@ -76,7 +78,7 @@ def script_group_without_wrapper(script: Script) -> Answer:
     Fix: Wrap the model before the optimizer is created.
     """
     started, training = calls(script, re.escape(INIT)), _training(script)
-    if not started or not training or script.cut or script.unread:
+    if not started or not training or script.cut or script.may_average:
         return Ok("no visible training loop in a process group started by hand")
     texts = [*script.imports, *(call.name for call in script.calls)]
     if any(_TOGETHER.fullmatch(text) for text in texts):

@@ -8,13 +8,32 @@ from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
 
-from ._calls import DDP, DDP_DOC, TORCHRUN, argument, calls, finding, reached_calls, sets, text_of, trains
+from ._calls import (
+    DDP,
+    DDP_DOC,
+    TORCHRUN,
+    argument,
+    calls,
+    finding,
+    reached_calls,
+    sets,
+    text_of,
+    trainer_calls,
+    trains,
+)
+from ._rank_paths import backward_calls, is_after_all
 from ._slurm_ranks import has_one_gpu_per_task
 
 _CUDA_SEMANTICS = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 _FIXED = re.compile(r"['\"]cuda:\d+['\"](?: if .*)?")
 _MOVES = r".*\.(?:to|cuda)|torch\.device|torch\.cuda\.set_device|torch\.cuda\.device"
 _CHOOSES = r"torch\.(?:cuda|accelerator|npu|xpu)\.(?:set_device|set_device_index|device)"
+# What selects the rank's GPU in a library, when its object is created.
+_SELECTS = (
+    r"(?:transformers|trl)\.(?:\w+\.)*(?:\w*TrainingArguments|(?:SFT|DPO|GRPO|KTO|PPO|RLOO|ORPO|Reward)Config"
+    r"|HfArgumentParser\(\)\.parse\w*|TrlParser\(\)\.parse\w*)|accelerate\.(?:Accelerator|PartialState)"
+    r"|deepspeed\.(?:initialize|init_distributed)|.*\.set_device"
+)
 _GLOBAL = ("torch.distributed.get_rank()", "os.environ['RANK']")
 _OWN = "int(os.environ['LOCAL_RANK'])"
 
@@ -119,6 +138,11 @@ def script_device_not_set(script: Script) -> Answer:
 
     Fix: Call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before anything uses the GPU.
     """
+    if (early := _before_selection(script)) is not None:
+        spot, selected = early
+        title = f'"cuda" is GPU 0 on every rank: its GPU is selected later, in line {selected.line}'
+        fix = Fix(f"Select the rank's GPU first, before line {spot.line}.", (f"torch.cuda.set_device({_OWN})",))
+        return finding(script, spot, title, fix)
     if script.speaks != "ddp" or not trains(script) or script.unread or script.cut:
         return Ok("the GPU is not selected by hand, or in a module that was not read")
     chosen = calls(script, _CHOOSES) or sets(script, r"os\.environ\['CUDA_VISIBLE_DEVICES'\]")
@@ -136,6 +160,23 @@ def script_device_not_set(script: Script) -> Answer:
         Fix(f"Select the rank's GPU first{before}.", (f"torch.cuda.set_device({_OWN})",)),
         spots[1:],
     )
+
+
+def _before_selection(script: Script) -> tuple[ScriptCall, ScriptCall] | None:
+    """Return a call that moves something to "cuda" before the rank's GPU is selected, and the first call that does."""
+    if script.speaks is None or not trains(script) or sets(script, r"os\.environ\['CUDA_VISIBLE_DEVICES'\]"):
+        return None
+    selects = reached_calls(script, rf"{_CHOOSES}|{_SELECTS}")
+    for call in script.calls:
+        moved = call.name.endswith((".to", ".cuda")) and not _is_on_some_ranks(call)
+        text = re.sub(r"^torch\.device\((['\"]cuda['\"])\)$", r"\1", call.written[0]) if call.written else ""
+        if moved and call.name.endswith(".to"):
+            moved = len(call.written) == 1 and text in ("'cuda'", '"cuda"')
+        elif moved:
+            moved = _uses_current_device(call)
+        if moved and not call.conditions and selects and all(is_after_all(script, one, [call]) for one in selects):
+            return call, selects[0]
+    return None
 
 
 def _uses_current_device(call: ScriptCall) -> bool:
@@ -230,9 +271,10 @@ def script_spreads_model_on_every_rank(script: Script) -> Answer:
     if script.speaks not in ("accelerate", "trainer", "ddp") or not trains(script):
         return Ok("no model is spread across GPUs and trained on several ranks")
     modes = ("auto", "balanced", "balanced_low_0", "sequential")
+    trained = [*trainer_calls(script), *backward_calls(script)]
     for call in calls(script, r".*\.from_pretrained|.*\.from_config|transformers\.pipeline"):
         mode = text_of(call.keywords.get("device_map"))
-        if mode in modes and not _is_on_some_ranks(call):
+        if mode in modes and not _is_on_some_ranks(call) and not is_after_all(script, call, trained):
             return finding(
                 script,
                 call,

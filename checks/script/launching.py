@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Place, Severity, check, commands
+from mgpu.check import WHY, Answer, Fix, Ok, Place, Severity, check, commands
 from mgpu.command_line import python, shell
-from mgpu.snapshot import Script, ScriptCall, ScriptSet
+from mgpu.snapshot import Script, ScriptCall, ScriptOption, ScriptSet
 from mgpu.text import counted
 
 from .. import _shadowing as shadowing
 from .._variables import CUDA_GUIDE, misspelt_cuda_name
 from ._calls import TORCHRUN, argument, calls, finding, reached_calls, text_of
+from ._data_parallel import data_parallel_call
+from ._measures import only_measures
 from ._rank_paths import backward_calls, is_repeated, unknown_kind
 from ._slurm_ranks import has_one_gpu_per_task, knows_other_ranks, rank_from_mpi, rank_from_slurm
 
@@ -24,8 +26,20 @@ _SRUN = "https://slurm.schedmd.com/srun.html"
 _TESTS = re.compile(r"(?:.*\.)?_?test")
 _ENVIRON = re.compile(r"os\.environ\['(\w+)'\]")
 _LOCAL_RANK = ("--local_rank", "--local-rank")
+_WITH_DATA_PARALLEL = (
+    "A launcher starts the script once per GPU. Each of these processes would use all GPUs with DataParallel and train "
+    "its own model on all the data. All ranks write the same files."
+)
 _DEFINES = re.compile(r"\.(?:add_argument|DEFINE_\w+)$")  # an option
-_OF_ABSL = "flags.DEFINE_integer('local_rank', int(os.environ.get('LOCAL_RANK', 0)), '')"
+# By the sign of the default, a number or a name.
+_OF_ABSL = {
+    "": "flags.DEFINE_integer('local_rank', int(os.environ.get('LOCAL_RANK', {:id})), '')",
+    "-": "flags.DEFINE_integer('local_rank', int(os.environ.get('LOCAL_RANK', -{:id})), '')",
+}
+_OF_ARGPARSE = {
+    "": "parser.add_argument('{:option}', type=int, default=int(os.environ.get('LOCAL_RANK', {:id})))",
+    "-": "parser.add_argument('{:option}', type=int, default=int(os.environ.get('LOCAL_RANK', -{:id})))",
+}
 
 
 @check(Severity.WARNING, source=shadowing.SYS_PATH)
@@ -69,7 +83,12 @@ def script_trains_alone(script: Script) -> Answer:
     used = [call for call in backward_calls(script) if is_repeated(script, call) and not _TESTS.match(call.function)]
     if not used:
         return Ok("no visible training loop")
+    if all(only_measures(script, call) for call in used):
+        return Ok("it measures memory or speed, and keeps nothing that it trains")
+    used.sort(key=lambda call: (not _is_followed_by_step(script, call), any("scale" in one for one in call.within)))
     backward = used[0]
+    parallel = data_parallel_call(script) is not None
+    alone = shell("python {:path}", script.path) if parallel else shell("mgpu launch --gpus 1 {:path}", script.path)
     return finding(
         script,
         backward,
@@ -82,12 +101,20 @@ def script_trains_alone(script: Script) -> Answer:
             commands(
                 "accelerator = Accelerator()",
                 "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-                python("accelerator.backward({:dotted})", backward.name.removesuffix(".backward"))
-                if re.fullmatch(r"\w+\.backward", backward.name)
-                else "accelerator.backward(loss)",
+                python("accelerator.backward({:dotted})", backward.on) or "accelerator.backward(loss)",
             ),
-            Fix("Or train on one GPU.", (shell("mgpu launch --gpus 1 {:path}", script.path),)),
+            Fix("Or start one process, which uses all GPUs." if parallel else "Or train on one GPU.", (alone,)),
         ),
+        why=_WITH_DATA_PARALLEL if parallel else WHY,
+    )
+
+
+def _is_followed_by_step(script: Script, backward: ScriptCall) -> bool:
+    """Whether an optimizer steps in the same function and loop: the gradients are not only looked at."""
+    place = (backward.file, backward.function, backward.loops)
+    return any(
+        call.name.endswith(".step") and (call.file, call.function, call.loops[: len(backward.loops)]) == place
+        for call in script.calls
     )
 
 
@@ -98,7 +125,7 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
     Why: Only the old torch.distributed.launch passed it. Now every rank gets the default, and all of them use the same
     GPU or train alone.
 
-    Fix: Read it from the environment, where every launcher sets it.
+    Fix: Read it from the environment, where every launcher sets it, and keep the default for a start without one.
     """
     options = [option for option in script.options if set(option.names) & set(_LOCAL_RANK)]
     if not options or script.speaks != "ddp":
@@ -115,16 +142,28 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
     if not [call for call in used if call.name != option.names[0] and not _DEFINES.search(call.name)]:
         return Ok("the argument is not used")
     name = next(name for name in option.names if name in _LOCAL_RANK)
-    template = "parser.add_argument('{:option}', type=int, default=int(os.environ.get('LOCAL_RANK', 0)))"
-    of_absl = "DEFINE_" in (option.action or "")
     return finding(
         script,
         option,
         f"{name} is not passed by torchrun or accelerate",
-        commands(_OF_ABSL if of_absl else python(template, name)),
+        commands(_option_with_default(script, option, name)),
         why="Only the old torch.distributed.launch passed it. Now every rank gets the default"
         f"{_default_text(option.default)}: all of them use the same GPU, or train alone.",
     )
+
+
+def _option_with_default(script: Script, option: ScriptOption, name: str) -> str:
+    """Return the option's line, which reads LOCAL_RANK and keeps the default for a start without a launcher.
+
+    The script may test for that default: -1, None.
+    """
+    default = option.default or "None"
+    of_absl = "DEFINE_" in (option.action or "")
+    if default == "None" and not of_absl:  # argparse converts a text
+        return python("parser.add_argument('{:option}', type=int, default=os.environ.get('LOCAL_RANK'))", name)
+    sign, kept = ("-", default[1:]) if re.fullmatch(r"-\d+", default) else ("", default)
+    kept = kept if re.fullmatch(r"[\w.]+", kept) and kept != "None" else "0"
+    return python(_OF_ABSL[sign], kept) if of_absl else python(_OF_ARGPARSE[sign], name, kept)
 
 
 def _default_text(value: str | None) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Answer, Fix, Ok, Severity, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Script, ScriptFault
+from mgpu.text import listed
 
 from ._calls import finding, reached_calls
 from ._rank_paths import in_every_run
@@ -12,6 +15,10 @@ from ._rank_paths import in_every_run
 _MODULES = "https://docs.python.org/3/tutorial/modules.html#intra-package-references"
 _IMPORT = "https://docs.python.org/3/reference/simple_stmts.html#the-import-statement"
 _CALLS = "https://docs.python.org/3/reference/expressions.html#calls"
+_SYNTAX = "https://docs.python.org/3/library/exceptions.html#SyntaxError"
+_NAMES = "https://docs.python.org/3/library/exceptions.html#NameError"
+# Methods that Python calls, most of them in no training run: to copy, print or compare an object.
+_BY_PYTHON = re.compile(r"(?:.*\.)?(?!__(?:init|new|call|iter|next|len|getitem|enter)__)__\w+__")
 _PDB = "https://docs.python.org/3/library/pdb.html"
 _DEBUGGER = r"breakpoint|(?:pdb|ipdb|pudb)\.(?:set_trace|pudb)|IPython\.embed"
 
@@ -69,6 +76,41 @@ def script_call_lacks_argument(script: Script) -> Answer:
     if fault is None:
         return Ok("the calls at the top level give all required arguments")
     return finding(script, fault, f"{fault.of}() is called without {fault.name}, which it requires")
+
+
+@check(Severity.WARNING, source=_SYNTAX, tags=("cannot_start",))
+def script_imports_broken_module(script: Script) -> Answer:
+    """The script imports a module of its own that is not valid Python.
+
+    Why: Every rank stops with SyntaxError when it imports the module, before the training starts.
+
+    Fix: Correct the line, and check the module with python -m py_compile.
+    """
+    fault = _first(script, "syntax")
+    if fault is None:
+        return Ok("the modules that it imports at its start are valid Python")
+    return finding(script, fault, f"{fault.name}: every start of the script stops at the import of {fault.of}")
+
+
+@check(Severity.WARNING, source=_NAMES)
+def script_uses_undefined_name(script: Script) -> Answer:
+    """The script uses a name that nothing in its file defines or imports.
+
+    Why: Python looks the name up only when it runs the line, and then stops with NameError. After the training or in a
+    signal handler, that loses what the run has computed.
+
+    Fix: Import or define the name, or remove the line.
+    """
+    run = {(one.file, one.name) for one in script.functions if one.reached} | {(one.file, "") for one in script.faults}
+    owners = {(one.file, one.name) for one in script.classes}
+    found = [one for one in script.faults if one.kind == "undefined" and (one.file, one.function) in run | owners]
+    found = [one for one in found if not _BY_PYTHON.fullmatch(one.function)]
+    if not found:
+        return Ok("the names in code that is reached are defined")
+    first = found[0]
+    others = [one for one in found[1:] if one.name == first.name or one.file == first.file]
+    names = listed(list(dict.fromkeys(one.name for one in [first, *others])))
+    return finding(script, first, f"nothing in the file defines {names}: NameError when the line runs", others=others)
 
 
 @check(Severity.WARNING, source=_PDB)

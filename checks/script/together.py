@@ -22,6 +22,11 @@ _COLLECTIVES = (
 )
 # Calls that wait for all ranks if the weights are sharded.
 _OF_SHARDS = r"accelerate\.Accelerator\(\)\.(?:save_state|get_state_dict|save_model)"
+# Calls that collect the shards of an FSDP model from all ranks.
+_OF_FSDP = (
+    r"torch\.distributed\.fsdp\.(?:\w+\.)*FullyShardedDataParallel"
+    r"(?:\(\)(?:\.\w+)*\.state_dict|\.(?:full_)?optim_state_dict)"
+)
 _SHARDED_TYPE = re.compile(r"==\s*[\w.'\"]*\b(FSDP|DEEPSPEED)\b")
 # The position of each one's group argument.
 _GROUP = {"barrier": 0, "all_reduce": 2, "broadcast": 2, "reduce": 3, "all_gather": 2, "gather": 3, "scatter": 3}
@@ -47,7 +52,7 @@ def script_collective_on_one_rank(script: Script) -> Answer:
 
     Fix: Call it on every rank, and keep only printing or saving under the condition.
     """
-    collectives = visibly_called(script, calls(script, rf"{_COLLECTIVES}|{_OF_SHARDS}"))
+    collectives = visibly_called(script, calls(script, rf"{_COLLECTIVES}|{_OF_SHARDS}|{_OF_FSDP}"))
     collectives = [c for c in collectives if not re.fullmatch(_OF_SHARDS, c.name) or _waits_for_shards(script, c)]
     if not collectives:
         return Ok("no visible collective")

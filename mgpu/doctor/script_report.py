@@ -52,7 +52,7 @@ def lines(
     head = f"mgpu doctor {__version__} on {script.path}{f' with {config.path}' if config else ''}"
     report: list[Line] = screen.paragraph(head, style="bold")
     if script.error is None:
-        report += screen.paragraph(f"{_overview(script)}. It was not run.")
+        report += screen.paragraph(f"{_overview(script, outcomes)}. It was not run.")
     if verbose:
         report += [[], *findings.rows(outcomes, {}, screen, verbose=True)]
     report += findings.problems(outcomes, screen, command=command, show_all=verbose, verbose=verbose)
@@ -78,6 +78,7 @@ def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
     """
     template = "mgpu smoke-test {:path}" if script.unclear else "mgpu launch {:path}"
     alone = script.unclear == OF_RAY or (script.speaks is None and not script.unclear) or bool(_other_library(script))
+    alone = alone or script.speaks == "nothing"
     template = "python {:path}" if script.spawns_ranks or alone else template
     if any(outcome.problem and "cannot_start" in outcome.check.tags for outcome in outcomes):
         return []
@@ -132,12 +133,14 @@ def _trains(name: str, trainers: Sequence[str]) -> bool:
     return name.endswith(".train") and any(trainer in name for trainer in trainers)
 
 
-def _overview(script: Script) -> str:
+def _overview(script: Script, outcomes: Sequence[Outcome]) -> str:
     """The script's size, and the framework it trains with."""
     beside = f" and {counted(len(script.files), 'module')} that it imports" if script.files else ""
     other = _other_library(script)
     unknown = f"uses {other}, which mgpu does not examine" if other else "no multi-GPU framework found"
     framework = _FRAMEWORKS.get(script.speaks or "", unknown) + _in_module(script)
+    if script.speaks == "nothing" and any(o.problem and "in_one_process" in o.check.tags for o in outcomes):
+        framework = "trains in one process, with DataParallel"
     cut = "; not everything was read" if script.cut else ""
     return f"{script.lines:,} lines{beside}{cut}: {framework}"
 

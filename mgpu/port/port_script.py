@@ -16,6 +16,7 @@ from mgpu.port import (
     device_placement,
     entry_point,
     gathered_metrics,
+    held_models,
     mixed_precision,
     one_change,
     preparing,
@@ -56,6 +57,8 @@ def port(
     wanted = ("ranks", "all_ranks") if ddp else ("accelerator", "hf_accelerator")
     porting.ranks = free_name(tree, *wanted)
     _collect(porting)
+    if refused := held_models.past_wrapper(porting):
+        return Ported(text, refused=refused)
     if not porting.wrapped:
         return Ported(text, refused="no place was found where the model and its optimizer can be prepared")
     return _result(porting)

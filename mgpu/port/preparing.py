@@ -349,6 +349,7 @@ def _attribute(porting: Porting, node: cst.Attribute) -> None:
     call = tree.parent(node)
     called = call if isinstance(call, cst.Call) and call.func is node else None
     if name == "module":
+        _of_inner_model(porting, node, inner)
         porting.changes.replace(node, f"{porting.ranks}.unwrap_model({inner})", _UNWRAP)
     elif name in _OF_WRAPPER:
         return
@@ -363,6 +364,16 @@ def _attribute(porting: Porting, node: cst.Attribute) -> None:
         porting.changes.edit(
             node.value, lambda updated: cst.parse_expression(f"{porting.ranks}.unwrap_model({inner})"), _UNWRAP
         )
+
+
+def _of_inner_model(porting: Porting, node: cst.Attribute, model: str) -> None:
+    """Average the gradients of `model.module(x)` and `model.module.loss(x)`."""
+    above = porting.tree.parent(node)
+    method_name = above.attr.value if isinstance(above, cst.Attribute) else "forward"
+    call = porting.tree.parent(above) if isinstance(above, cst.Attribute) else above
+    func = above if isinstance(above, cst.Attribute) else node
+    if isinstance(call, cst.Call) and call.func is func and trains_by_method(porting, call, method_name):
+        average(porting, call, model, f"{porting.tree.code(call.func)}(...)")
 
 
 def _is_saved(porting: Porting, node: cst.CSTNode) -> bool:

@@ -52,6 +52,7 @@ class ScriptCall(InScript):
     keywords: SecretsByKey[Mapping[str, Text]] = field(default_factory=dict)  # "**": an unpacked mapping
     targets: tuple[Label, ...] = ()  # the names its result is assigned to, as written: ("model", "optimizer")
     written: tuple[Text, ...] = ()  # the arguments as written, to match them with targets
+    on: Text = ""  # of a call of backward: its object as written, "loss"
     # An argument contains the rank, a process id, a time or a random name, also through variables.
     unique: bool = False
     timed: bool = False  # `unique`, but only because of a time
@@ -105,6 +106,7 @@ class ScriptClass(InScript):
 
     name: Label = ""  # "Trainer"
     bases: tuple[Label, ...] = ()  # resolved, with those of its own bases: "torch.utils.data.IterableDataset"
+    uses_all: bool = False  # of a model: its forward pass certainly uses all of its parameters
 
 
 @dataclass(frozen=True)
@@ -116,11 +118,12 @@ class ScriptText(InScript):
 
 @dataclass(frozen=True)
 class ScriptFault(InScript):
-    """A statement that certainly raises an error when Python starts the file as a script."""
+    """A statement that certainly raises an error when Python starts the file as a script, or reaches the line."""
 
-    # A relative import (`of`: the script's name as a module), a name that a module does not have, a missing argument.
-    kind: Literal["relative", "import", "argument"] = "relative"
-    name: Label = ""  # the module as written, the names or the parameters
+    # A relative import (`of`: the script's name as a module), a name that a module does not have, a missing argument,
+    # an imported module that is not valid Python, a name that nothing in the file binds.
+    kind: Literal["relative", "import", "argument", "syntax", "undefined"] = "relative"
+    name: Label = ""  # the module as written, the names or the parameters, the text of the syntax error
     of: Label = ""  # the module or function
 
 
@@ -154,6 +157,7 @@ class Script:
     unclear: Label | None = None  # if `speaks` is None: why; None if all was read and nothing in it trains
     imports: tuple[Label, ...] = ()  # dotted, sorted: "torch.distributed", "accelerate.Accelerator"
     unread: tuple[Label, ...] = ()  # imported libraries that were not read and could contain training code
+    may_average: bool = False  # if it speaks ddp: one of these libraries gets what it trains, and may average gradients
     files: tuple[Label, ...] = ()  # modules of its project that were also read, relative to its folder
     skipped: Mapping[str, Text] = field(default_factory=dict)  # modules of its project that were not read -> reason
     by_name: tuple[InScript, ...] = ()  # where it imports modules by a name that only the run knows (importlib, hydra)

@@ -143,11 +143,113 @@ optimizer = torch.optim.SGD(model.parameters())
 {}update(model, 1)
 {}update(model, 2)
 """
+# The GPU is selected by what comes after the move.
+TO_CUDA = """\
+import torch
+from transformers import Trainer, TrainingArguments
+model = torch.nn.Linear(2, 2){}
+arguments = TrainingArguments("out")
+Trainer(model, arguments).train()
+"""
+SET_LATER = """\
+import os, torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+def main():
+    global model
+    model = torch.nn.Linear(2, 2).cuda()
+    rank = set_up()
+    DDP(model)(1).sum().backward()
+def set_up():
+    torch.distributed.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+main()
+"""
+# The trained model is loaded again on all GPUs, to merge it.
+TRAINED_THEN_LOADED = """\
+from transformers import AutoModelForCausalLM, Trainer
+def fit(trainer):
+    trainer.train()
+def merge():
+    return AutoModelForCausalLM.from_pretrained("out", device_map="auto")
+model = AutoModelForCausalLM.from_pretrained("base")
+trainer = Trainer(model)
+trainer.train()
+large = AutoModelForCausalLM.from_pretrained("out", device_map="auto")
+"""
+# Its function has another name for the loss.
+NAMED_INSIDE = """\
+import torch
+def losses(out):
+    whole = out.sum()
+    return whole, out.mean()
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters())
+for batch in range(3):
+    loss, mean = losses(model(batch))
+    loss.backward()
+    optimizer.step()
+"""
+# The first gradients are only looked at.
+LOOKS_FIRST = """\
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters())
+def norm(batch):
+    value = model(batch).sum()
+    value.backward()
+    return model.weight.grad.norm()
+for epoch in range(3):
+    for batch in range(3):
+        loss = model(batch).sum()
+        loss.backward()
+        optimizer.step()
+    print(norm(0))
+"""
+# With apex, another object has the gradients.
+SCALED = """\
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters())
+for batch in range(3):
+    loss = model(batch).sum()
+    if half:
+        with amp.scale_loss(loss, optimizer) as scaled:
+            scaled.backward()
+    else:
+        loss.backward()
+    optimizer.step()
+"""
+MEASURES = """\
+import time, torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters())
+for size in (1, 2):
+    begin = time.perf_counter()
+    for step in range(10):
+        model(torch.ones(size, 2)).sum().backward()
+        optimizer.step()
+    print(size, time.perf_counter() - begin)
+"""
 EACH = "for batch in range(3):\n    "
+# A model all of whose parameters are used, and three ways to have DDP look for unused ones.
+_NET = """\
+import torch, transformers
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(2, 2)
+    def forward(self, x):
+        return self.body(x)
+model = {}
+"""
 UNUSED = (
-    "from accelerate import DistributedDataParallelKwargs\nDistributedDataParallelKwargs(find_unused_parameters={})\n",
-    "from transformers import TrainingArguments\nTrainingArguments('out', ddp_find_unused_parameters={})\n",
-    "from lightning.pytorch.strategies import DDPStrategy\nDDPStrategy(find_unused_parameters={})\n",
+    _NET + "from accelerate import Accelerator, DistributedDataParallelKwargs\n"
+    "accelerator = Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters={})])\n"
+    "model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters()))\n",
+    _NET + "arguments = transformers.TrainingArguments('out', ddp_find_unused_parameters={})\n"
+    "transformers.Trainer(model, arguments).train()\n",
+    _NET + "model = nn.parallel.DistributedDataParallel(model.cuda(), find_unused_parameters={})\n",
 )
 
 CASES = (
@@ -169,9 +271,15 @@ CASES = (
         UPDATES.format(*loops)), at=(4, 5)) for loops in ((EACH, EACH), (EACH, ""))),
     well("script_trains_alone", "no visible training loop", script=read(UPDATES.format("", ""))),
     *(informs("script_looks_for_unused_parameters", "find_unused_parameters=True", "Omit", script=read(
-        text.format("True"))) for text in UNUSED),
-    *(well("script_looks_for_unused_parameters", "", script=read(text.format("False"))) for text in UNUSED),
-    informs("script_looks_for_unused_parameters", "strategy='ddp_find_unused_parameters_true'", "Omit", script=read(
+        text.format("Net()", "True"))) for text in UNUSED),
+    *(well("script_looks_for_unused_parameters", "", script=read(text.format("Net()", "False"))) for text in UNUSED),
+    *(well("script_looks_for_unused_parameters", "may be unused", script=read(text.format("Net()", "True") + freezes))
+        for text in UNUSED for freezes in (
+            "model.body.requires_grad_(False)\n", "for one in model.parameters():\n    one.requires_grad = False\n")),
+    *(well("script_looks_for_unused_parameters", "may be unused", script=read(text.format(made, "True")))
+        for text in UNUSED for made in (
+            "transformers.BertModel.from_pretrained('base')", "make_model()", "torch.hub.load('a', 'b')")),
+    well("script_looks_for_unused_parameters", "may be unused", script=read(
         "import lightning as L\nL.Trainer(strategy='ddp_find_unused_parameters_true').fit(model)\n")),
     well("script_uses_data_parallel", "", script=read(ALL_GPUS)),  # without the option
     well("script_uses_data_parallel", "", script=read(
@@ -196,16 +304,44 @@ CASES = (
     skips("script_trains_alone", "nothing in this script trains", script=read(STEPS)),
     skips("script_trains_alone", "not known", script=read(
         STEPS.replace("total.backward()", "accelerator.backward(total)") + "\n\nteach(None, None, [])\n")),
-    warns("script_trains_alone", "line 7: every rank", "accelerator.backward(loss)",
+    warns("script_trains_alone", "line 7: every rank", "accelerator.backward(total)",
         script=read(STEPS + "\n\nteach(None, None, [])\n")),
     warns("script_trains_alone", "line 7: every rank", "mgpu launch --gpus 1",
         script=read(STEPS + "\n\nif __name__ == '__main__':\n    {'teach': teach}['teach'](None, None, [])\n")),
+    *(warns("script_trains_alone", "every rank would train", line, script=read(
+        UPDATES.format(EACH, EACH).replace("loss", name, 1).replace("loss.backward", text)))
+        for name, text, line in (
+            ("total", "total.backward", "accelerator.backward(total)"),
+            ("parts", "parts[0].backward", "accelerator.backward(loss)"),
+            ("out", "out.loss.backward", "accelerator.backward(out.loss)"))),
+    warns("script_trains_alone", "every rank would train", "accelerator.backward(loss)", script=read(NAMED_INSIDE)),
+    warns("script_trains_alone", "every rank would train", "accelerator.backward(loss)", at=(11, 9),
+        script=read(LOOKS_FIRST)),
+    warns("script_trains_alone", "every rank would train", "accelerator.backward(loss)", at=(10, 9),
+        script=read(SCALED)),
+    warns("script_trains_alone", "every rank would train", "python train.py", script=bad("wrapping-data-parallel")),
+    well("script_trains_alone", "measures memory or speed", script=replace(read(MEASURES), path="bench.py")),
+    *(warns("script_trains_alone", "every rank would train", "prepare", script=replace(read(text), path=path))
+        for text, path in (
+            (MEASURES, "train.py"), (MEASURES + "torch.save(model.state_dict(), 'x')\n", "bench.py"),
+            (MEASURES.replace("range(", "range(epochs * "), "bench.py"),
+            (MEASURES.replace("perf_counter", "sleep"), "bench.py"))),
     warns("script_expects_local_rank_argument", "--local_rank is not passed by torchrun", "LOCAL_RANK", at=(7, 1),
         script=bad("launching-the-old-launcher's-argument")),
     warns("script_expects_local_rank_argument", "--local_rank is not passed by torchrun", "flags.DEFINE_integer(",
         at=(4, 1), script=read(OF_ABSL)),
     warns("script_expects_local_rank_argument", "--local-rank is not passed by torchrun", "LOCAL_RANK",
         script=read(KEPT_RANK)),
+    *(warns("script_expects_local_rank_argument", "--local-rank is not passed by torchrun", line,
+        script=read(KEPT_RANK.replace("type=int)", f"type=int{given})")))
+        for given, line in (
+            (", default=-1", "default=int(os.environ.get('LOCAL_RANK', -1)))"),
+            (", default=0", "default=int(os.environ.get('LOCAL_RANK', 0)))"),
+            (", default=NONE", "default=int(os.environ.get('LOCAL_RANK', NONE)))"),
+            (", default=1 - 1", "default=int(os.environ.get('LOCAL_RANK', 0)))"),
+            ("", "type=int, default=os.environ.get('LOCAL_RANK'))"))),
+    warns("script_expects_local_rank_argument", "--local_rank is not passed by torchrun",
+        "int(os.environ.get('LOCAL_RANK', -1))", script=read(OF_ABSL.replace('", 0,', '", -1,'))),
     well("script_expects_local_rank_argument", "read from the environment",
         script=read(KEPT_RANK.replace("args.local_rank\n", "int(os.environ['LOCAL_RANK'])\n"))),
     well("script_expects_local_rank_argument", "read from the environment",
@@ -219,6 +355,13 @@ CASES = (
     well("script_device_fixed", "no visible training", script=script()),
     warns("script_device_not_set", '"cuda" is GPU 0 on every rank', "torch.cuda.set_device(int(os.environ",
         script=bad("devices-current-device-never-chosen")),
+    *(warns("script_device_not_set", "its GPU is selected later, in line", "torch.cuda.set_device(int(os.environ",
+        at=at, script=read(text)) for text, at in (
+            (TO_CUDA.format('.to("cuda")'), (3, 9)), (TO_CUDA.format('.to(torch.device("cuda"))'), (3, 9)),
+            (TO_CUDA.format(".cuda()"), (3, 9)), (SET_LATER, (5, 13)))),
+    *(well("script_device_not_set", "", script=read(text)) for text in (
+        TO_CUDA.format('.to("cpu")'), TO_CUDA.format("") + 'model.to("cuda")\n', TO_CUDA.format(".to(device)"),
+        SET_LATER.replace("    rank = set_up()\n", "").replace("    model =", "    rank = set_up()\n    model ="))),
     well("script_device_not_set", "selected in line 7", script=good("devices-current-device-never-chosen")),
     informs("script_device_by_global_rank", "selected by the global rank", "LOCAL_RANK",
         script=bad("devices-gpu-by-the-global-rank")),
@@ -230,6 +373,13 @@ CASES = (
         script=bad("devices-a-model-spread-over-all-gpus")),
     well("script_spreads_model_on_every_rank", "no model is spread",
         script=good("devices-a-model-spread-over-all-gpus")),
+    *(well("script_spreads_model_on_every_rank", "no model is spread", script=read(text)) for text in (
+        TRAINED_THEN_LOADED, TRAINED_THEN_LOADED.replace(")\ntrainer.train()", ")\nfit(trainer)"),
+        TRAINED_THEN_LOADED + "merge()\n")),
+    *(warns("script_spreads_model_on_every_rank", 'device_map="auto" spreads', "device_map={'': int(",
+        script=read(text)) for text in (
+            TRAINED_THEN_LOADED.replace(")\ntrainer.train()\n", ")\n") + "trainer.train()\n",
+            TRAINED_THEN_LOADED.replace("\nlarge = ", "\nfor name in (1, 2):\n    trainer.train()\n    large = "))),
     warns("script_sets_visible_devices", "set to 0,1 in every rank", "mgpu launch --gpus 0,1",
         script=bad("devices-visible-devices-of-the-author's-machine")),
     well("script_sets_visible_devices", "no launcher starts the script", script=read(STARTS_ITS_RANKS)),
@@ -259,7 +409,7 @@ CASES = (
     warns("script_uses_data_parallel", "uses all GPUs from each rank", "accelerator.prepare",
         script=bad("wrapping-data-parallel")),
     well("script_uses_data_parallel", "no model is wrapped", script=good("wrapping-data-parallel")),
-    informs("script_looks_for_unused_parameters", "find_unused_parameters=True", "Expected to have finished",
+    informs("script_looks_for_unused_parameters", "find_unused_parameters=True", "Omit",
         script=bad("wrapping-unused-parameters-looked-for")),
     well("script_looks_for_unused_parameters", "find_unused_parameters is not set",
         script=good("wrapping-unused-parameters-looked-for")),

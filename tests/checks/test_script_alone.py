@@ -47,6 +47,19 @@ model = torch.nn.Linear(4, 1)
 for step in range(10):
     model(torch.randn(8, 4)).sum().backward()
 """
+# The group is started by hand.
+GROUP = """\
+import torch
+import torch.distributed as dist
+{}
+dist.init_process_group("gloo")
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters())
+model = {}
+for step in range(10):
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+"""
 # The average is computed by hand.
 BY_HAND = """\
 import torch
@@ -106,6 +119,13 @@ CASES = (
     skips("script_nothing_prepared", "scripts that use ddp", script=bad("alone-a-group-and-no-wrapper")),
     warns("script_group_without_wrapper", "nothing averages gradients", "DistributedDataParallel(model)",
         script=bad("alone-a-group-and-no-wrapper")),
+    *(warns("script_group_without_wrapper", "nothing averages gradients", "DistributedDataParallel(model)",
+        script=read(text)) for text in (
+            GROUP.format("", "torch.nn.DataParallel(model)"),
+            GROUP.format("from apex import amp", "model\namp.initialize(model, optimizer)\ntorch.cuda.synchronize()"),
+            GROUP.format("import fairseq.search, helpers", "model\nhelpers.show(1)"))),
+    *(well("script_group_without_wrapper", "", script=read(GROUP.format("import helpers", text)))
+        for text in ("helpers.wrap(model)", "model\nhelpers.average(optimizer)")),
     well("script_group_without_wrapper", "the model is wrapped", script=good("alone-a-group-and-no-wrapper")),
     well("script_group_without_wrapper", "exchanges data itself", script=read(BY_HAND)),
     warns("script_distributed_by_option", "only with --distributed, which is not given",

@@ -26,7 +26,28 @@ DDP = config("distributed_type: MULTI_GPU\nnum_processes: 2\n")
 LEAVES = HEAD + "for step in range(9):\n    if rank == 0 and step == 3:\n        break\n    loss.backward()\n"
 STOPS = HEAD + "for step in range(9):\n    if torch.isnan(loss):\n        raise ValueError\n    loss.backward()\n"
 
+# A function that all ranks but 0 leave collects the shards of the model.
+SAVES_SHARDS = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+def save(model, rank):
+    if rank != 0:
+        return
+    torch.save(collect(model), "out.pt")
+def collect(model):
+    return model.state_dict()
+torch.distributed.init_process_group("nccl")
+model = FSDP(torch.nn.Linear(2, 2))
+for batch in range(3):
+    model(batch).sum().backward()
+save(model, torch.distributed.get_rank())
+"""
 CASES = (
+    warns("script_collective_on_one_rank", "state_dict() is called only on rank 0", "on every rank", at=(8, 12),
+        script=read(SAVES_SHARDS)),
+    *(well("script_collective_on_one_rank", "", script=read(text)) for text in (
+        SAVES_SHARDS.replace("FSDP(torch.nn", "torch.nn.parallel.DistributedDataParallel(torch.nn"),
+        SAVES_SHARDS.replace("    if ra", "    s = collect(model)\n    if ra").replace("(collect(model)", "(s"))),
     warns("script_collective_on_one_rank", "line 19: barrier() is called only on rank 0, which",
         "outside the condition",
         script=bad("collectives-barrier-on-rank-0-alone")),

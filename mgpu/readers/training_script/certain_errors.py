@@ -1,8 +1,9 @@
 """Which statements of a script certainly raise an error as soon as Python starts the file?
 
-A relative import in a file that is not started as a module, a name that a module of the project does not define, and a
-call without an argument that the script's own function requires. Only what the top level always runs, and only what
-nothing at run time can change: a name that is bound anywhere in the module, in any way, counts as defined.
+A relative import in a file that is not started as a module, a name that a module of the project does not define, a
+call without an argument that the script's own function requires, and a module that is not valid Python. Only what the
+top level always runs, and only what nothing at run time can change: a name that is bound anywhere in the module, in any
+way, counts as defined. Names that nothing in a file binds raise an error when their line runs.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from mgpu.readers.training_script.broken_modules import broken_modules
 from mgpu.readers.training_script.call_arguments import unpacks
 from mgpu.readers.training_script.local_modules import LocalModules
 from mgpu.readers.training_script.python_source import parse, read_bytes
 from mgpu.readers.training_script.scopes import Source
+from mgpu.readers.training_script.undefined_names import undefined_names
 from mgpu.snapshot import ScriptFault
 
 # What can bind a name of a module in another way.
@@ -26,7 +29,7 @@ _DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def certain_errors(tree: ast.Module, source: Source, modules: LocalModules) -> tuple[ScriptFault, ...]:
-    """Return the statements of the script that raise an error, in the order of lines."""
+    """Return the statements that raise an error: those of the script in the order of lines, then those of modules."""
     roots, stem = modules.roots, Path(modules.script).stem
     names = _mentioned(tree)
     found: list[ScriptFault] = []
@@ -36,7 +39,11 @@ def certain_errors(tree: ast.Module, source: Source, modules: LocalModules) -> t
         found += _undefined(tree, source, roots)
     if not names & {"exec", "globals"}:
         found += _lacking(tree, source)
-    return tuple(sorted(found, key=lambda one: one.line))
+    found += undefined_names(tree, source)
+    found.sort(key=lambda one: one.line)
+    for body, file in modules.parsed():
+        found += undefined_names(body, file)
+    return (*found, *broken_modules(tree, source, modules))
 
 
 def _relative(tree: ast.Module, source: Source, module: str) -> Iterator[ScriptFault]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Callable, Sequence
 
 from mgpu.readers.training_script.rank_conditions import Guards
 
@@ -20,3 +22,9 @@ INERT = re.compile(
     r"|no_grad|inference_mode|wraps|lru_cache|cache|record|abstractmethod|overload|\w*(?:master|main|rank|timed?r?)\w*"
     r"|(?:dataclasses\.)?dataclass|(?:contextlib\.)?contextmanager"
 )
+
+
+def are_registering(decorators: Sequence[ast.expr], resolve: Callable[[ast.expr], str | None]) -> bool:
+    """Whether one of these decorators may pass its function or class to a library that uses it."""
+    names = [(resolve(one) or "?").removesuffix("()") for one in decorators]
+    return not all(INERT.fullmatch(name) for name in names)

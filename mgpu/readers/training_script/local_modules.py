@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from mgpu.readers.training_script.known_libraries import FRAMEWORKS, HARMLESS
-from mgpu.readers.training_script.python_source import PYTHON, parse, read_bytes
+from mgpu.readers.training_script.python_source import PYTHON, newer_python, parse, read_bytes, syntax_error
 from mgpu.readers.training_script.scopes import Scope, Source
 from mgpu.readers.training_script.walk import Walk
 
@@ -21,7 +21,7 @@ _MOST_LEVELS = 6  # folders above the script in which its project may start
 _PROJECT = (".git", "pyproject.toml", "setup.py", "setup.cfg")  # in the top folder of a project
 # A module without any of these words defines layers, constants or texts: nothing in it depends on the number of ranks.
 _RELEVANT = re.compile(
-    rb"distributed|\brank|_rank\b|\.backward\(|\.step\(|optim\.|accelerat|deepspeed|lightning|Trainer|wandb|SummaryWriter"
+    rb"distributed|DataParallel|\brank|_rank\b|\.backward\(|\.step\(|optim\.|accelerat|deepspeed|lightning|Trainer|wandb|SummaryWriter"
     rb"|torch\.(?:save|load|device\()|safetensors|save_pretrained|\.cuda\(|cuda:|set_device|multiprocessing|environ\["
     rb"|subprocess|Dataset\b|DataLoader|Sampler|load_dataset|_split\(|urlretrieve|download=|add_argument|import_module"
     rb"|device_map|open\(|(?:import|from) [^\n]*\b(?:train\w*|run\w*|main|engine\w*|launch\w*)\b"
@@ -31,7 +31,7 @@ MODEL_FOLDERS = frozenset(
     {"models", "model", "modeling", "layers", "backbones", "nets", "networks", "modules", "ops", "kernels"}
 )
 _RELEVANT_IN_MODEL = re.compile(
-    rb"init_process_group|DistributedDataParallel|DataLoader|\.backward\(|Accelerator\(|deepspeed\.|Trainer\b"
+    rb"init_process_group|DataParallel|DataLoader|\.backward\(|Accelerator\(|deepspeed\.|Trainer\b"
     rb"|\brank\b"
 )
 
@@ -85,6 +85,7 @@ class LocalModules:
         """Forget which modules were imported. No file is read or parsed again."""
         self.files: list[str] = []
         self.skipped: dict[str, str] = {}  # file -> reason
+        self.broken: dict[str, tuple[int, str]] = {}  # file -> line and text of its syntax error
         self.bytes = 0
         self._by_name: dict[str, Scope | None] = {}
         self._by_path: dict[str, Scope | None] = {}
@@ -97,6 +98,11 @@ class LocalModules:
             parts.insert(0, os.path.basename(folder))
             folder = os.path.dirname(folder)
         return ".".join(parts)
+
+    def parsed(self) -> list[tuple[ast.Module, Source]]:
+        """Return the syntax trees of the modules that were read, in the order of files."""
+        trees = {source.file: (tree, source) for tree, source in self._parsed.values()}
+        return [trees[name] for name in self.files if name in trees]
 
     def add_script(self, scope: Scope) -> None:
         """Define the names of the script itself, for modules that import it."""
@@ -155,7 +161,12 @@ class LocalModules:
         try:
             if (path, module) not in self._parsed:
                 self._parsed[path, module] = parse(raw, name, module, package)
-        except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError):
+        except SyntaxError as error:
+            self.skipped[name] = f"not valid in Python {PYTHON}"
+            if newer_python(error) is None and error.lineno:
+                self.broken[name] = (error.lineno, syntax_error(error))
+            return Scope({})
+        except (ValueError, LookupError, RecursionError, MemoryError):
             self.skipped[name] = f"not valid in Python {PYTHON}"
             return Scope({})
         self.files.append(name)

@@ -159,6 +159,9 @@ class Frame:
                 *(walk.mask("", words(argument)) for argument in node.args),
                 *(walk.mask(keyword.arg or "", words(keyword.value)) for keyword in node.keywords),
             ),
+            "on": words(node.func.value)
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
+            else "",
             "unique": bool(unique),
             "timed": bool(unique) and all(map(self.is_timed, unique)),
         }

@@ -23,6 +23,7 @@ from mgpu.readers.training_script.local_modules import (
 )
 from mgpu.readers.training_script.results import Results
 from mgpu.readers.training_script.scopes import Scope, Source
+from mgpu.readers.training_script.unread_code import may_average
 from mgpu.readers.training_script.walk import Walk
 from mgpu.secret_names import is_secret_name
 from mgpu.secrets_masking import masked, masked_argv
@@ -65,8 +66,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
     if isinstance(raw := python_source.read_python(path), str):
         return Script(shown, given, error=raw)
     modules = LocalModules(path, follow, most_bytes)
-    package = modules.package()
-    parsed = _parsed(raw, package)
+    parsed = _parsed(raw, package := modules.package())
     if not isinstance(parsed, tuple):
         return replace(parsed, path=shown, arguments=given)
     try:
@@ -77,8 +77,8 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
     unread = tuple(sorted({module.partition(".")[0] for module in walk.elsewhere if not is_harmless(module)}))
     calls: tuple[ScriptCall, ...] = facts["calls"]
     by_name = tuple(_position(call) for call in calls if call.reached and _BY_NAME.fullmatch(call.name))
-    hidden = Hidden(unread, len(modules.skipped), bool(by_name), facts["cut"] or not follow)
-    speaks, unclear = framework(walk, calls, hidden)
+    cut = facts["cut"] or not follow
+    speaks, unclear = framework(walk, calls, Hidden(unread, len(modules.skipped), bool(by_name), cut))
     return Script(
         shown,
         given,
@@ -88,6 +88,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
         speaks=speaks,
         unclear=unclear,
         unread=unread,
+        may_average=speaks == "ddp" and may_average(walk, calls, unread),
         files=tuple(modules.files),
         skipped=modules.skipped,
         by_name=by_name,

@@ -8,6 +8,7 @@ from typing import Any
 from mgpu.readers.training_script.rank_conditions import merge_guards
 from mgpu.readers.training_script.reach import TOP_LEVEL, reached_functions
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Spot
+from mgpu.readers.training_script.used_parameters import uses_all
 from mgpu.readers.training_script.walk import Walk
 from mgpu.snapshot import (
     InScript,
@@ -108,7 +109,12 @@ class Results:
             "texts": self._built(ScriptText, walk.texts),
             "functions": tuple(self._function(function) for function in walk.functions),
             "classes": tuple(
-                ScriptClass(**self.where(spot), name=name.rpartition(".")[2], bases=tuple(walk.all_bases(name)))
+                ScriptClass(
+                    **self.where(spot),
+                    name=name.rpartition(".")[2],
+                    bases=tuple(walk.all_bases(name)),
+                    uses_all=uses_all(name, walk.needed),
+                )
                 for name, spot in walk.classes.items()
             ),
             "imports": tuple(sorted(walk.imports)),

@@ -40,6 +40,10 @@ _OPTIMIZER = re.compile(
     r"|transformers\.(?:optimization\.)?(?:AdamW|Adafactor)"
 )
 _GRADIENT = re.compile(r"grad|ones|tensor|None$|weight", re.IGNORECASE)  # an argument of a tensor's own backward
+# What is made of an optimizer or a model, and cannot change it: its learning rate, a copy of its state.
+_ONLY_A_NUMBER = re.compile(
+    r"\.state_dict|\.(?:get_lr|get_last_lr|item)\(\)|\.last_epoch\b|\.param_groups\[[^\]]*\]\[['\"](?!params)"
+)
 _PARAMETERS = re.compile(r"([\w.()\[\]]+?)\.(?:named_|trainable_)?parameters\b")
 
 
@@ -58,6 +62,14 @@ def why_unsure(walk: Walk, calls: Sequence[ScriptCall], unread: Sequence[str]) -
         or _who_receives(walk, reached, names)
         or _whose_training(walk, reached, names)
     )
+
+
+def may_average(walk: Walk, calls: Sequence[ScriptCall], unread: Sequence[str]) -> bool:
+    """Whether a library that was not read could average gradients: it gets the model, the optimizer or the training."""
+    names = frozenset(name for name in unread if not _works_alone(walk, calls, name))
+    reached = [call for call in calls if call.reached]
+    starred = any(name.endswith(".*") and top(name) in names for name in walk.imports)
+    return bool(names) and bool(starred or _who_receives(walk, reached, names) or _whose_training(walk, reached, names))
 
 
 def _works_alone(walk: Walk, calls: Sequence[ScriptCall], library: str) -> bool:
@@ -93,7 +105,9 @@ def _who_receives(walk: Walk, calls: Sequence[ScriptCall], names: frozenset[str]
     trained = _trained_objects(calls)
     functions = {name for name, one in walk.by_name.items() if one.number in loops}
     functions |= {f"{walk.functions[number].owner}()" for number in loops} - {"()"}
-    pattern = re.compile(rf"(?<![\w.'\"])(?:{'|'.join(map(re.escape, sorted(trained)))})(?!\w|\.state_dict)")
+    pattern = re.compile(
+        rf"(?<![\w.'\"])(?:{'|'.join(map(re.escape, sorted(trained)))})(?!\w|{_ONLY_A_NUMBER.pattern})"
+    )
     for call in calls:
         if top(call.name) not in names:
             continue

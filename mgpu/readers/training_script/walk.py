@@ -15,12 +15,13 @@ from mgpu.readers.training_script.aliases import canonical
 from mgpu.readers.training_script.branches import caught_errors, constant_flags, fixed_value, leaves, remaining
 from mgpu.readers.training_script.call_arguments import bind_arguments
 from mgpu.readers.training_script.decided_tests import Constants, Place, decides
-from mgpu.readers.training_script.decorators import INERT, RANKS_OF
+from mgpu.readers.training_script.decorators import RANKS_OF, are_registering
 from mgpu.readers.training_script.names import MOST, Frame
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, merge_guards
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot
 from mgpu.readers.training_script.spawned import bind_rest, spawned_functions
 from mgpu.readers.training_script.targets import annotated_object, names_in, value_pairs
+from mgpu.readers.training_script.used_parameters import needed_classes
 
 STOPPED = "except StopIteration"  # the context of what is done when an iterator has ended
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
@@ -56,6 +57,7 @@ class Walk:
         self.variables: list[tuple[str, range, set[str]]] = []  # of top levels: file, lines of the value, names
         self.maybe: dict[str, list[Spot]] = {}  # by name: calls of a method of an unknown object
         self.classes: dict[str, Spot] = {}
+        self.needed: dict[str, frozenset[str] | None] = {}  # classes of models: used_parameters.needed_classes
         self.registered: set[str] = set()  # classes with a decorator, which may register them
         self.decorated: list[tuple[str, int]] = []  # decorators and the numbers of their functions
         self.imports: set[str] = set()
@@ -191,7 +193,7 @@ class Walk:
             frame.look(decorator, around)
             name = (frame.resolve(decorator) or "").removesuffix("()").rpartition(".")[2]
             guards = merge_guards(guards, RANKS_OF.get(name, ()))
-        decorated = self._are_registering(node.decorator_list, frame)
+        decorated = are_registering(node.decorator_list, frame.resolve)
         unsure = (merge_guards(around[0], ("some",)), *around[1:])  # a caller may pass another value
         for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
             frame.look(default, unsure)
@@ -217,15 +219,11 @@ class Walk:
             frame.look(base, around)
         self.bases[known] = [frame.resolve(base) or "" for base in node.bases]
         self.classes[known] = frame.spot(node, OUTSIDE)
-        if self._are_registering(node.decorator_list, frame):
+        if are_registering(node.decorator_list, frame.resolve):
             self.registered.add(known)
         inner = Frame(self, frame.source, Scope({}, frame.scope), frame.number, name, known)
+        self.needed[known] = needed_classes(node, inner.resolve)
         self._body(node.body, inner, around)
-
-    def _are_registering(self, decorators: Sequence[ast.expr], frame: Frame) -> bool:
-        """Whether one of these decorators may pass its function or class to a library that uses it."""
-        names = [(frame.resolve(one) or "?").removesuffix("()") for one in decorators]
-        return not all(INERT.fullmatch(name) for name in names)
 
     def _import(self, node: ast.Import, frame: Frame, around: Around) -> None:
         for alias in node.names:
