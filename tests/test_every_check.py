@@ -47,8 +47,8 @@ from tests.conftest import AREAS, CHECKS, ROOT
 
 # What a check's module may import besides mgpu.check, mgpu.snapshot and its neighbours: nothing that reads the machine.
 PURE = {
-    "__future__", "ast", "collections", "dataclasses", "difflib", "enum", "fractions", "functools", "itertools", "keyword",
-    "math", "re", "shlex", "typing",
+    "__future__", "ast", "collections", "dataclasses", "difflib", "enum", "fractions", "functools", "itertools",
+    "keyword", "math", "re", "shlex", "typing",
 }  # fmt: skip
 # What a check may not call even without an import.
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "compile", "__import__", "breakpoint"}
