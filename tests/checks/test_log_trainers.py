@@ -113,7 +113,7 @@ HEADS = (
                 "  Extra inputs are not permitted [type=extra_forbidden, input_value=True, input_type=bool]",
                 f"{ENV}/pydantic/main.py",
             ),
-            "GRPOInput rejects the config's field trl.use_vlm: Extra inputs are not permitted",
+            "GRPOInput rejects the field trl.use_vlm: Extra inputs are not permitted",
             "Correct the field",
         ),
         (HEADS, "28 attention heads cannot be divided by tensor parallel size 8", "tensor_parallel_size=7"),
