@@ -399,7 +399,10 @@ def test_nothing_is_asked_if_there_is_nothing_to_decide(machine: Machine) -> Non
 
 
 def test_a_finding_is_to_be_decided_on(machine: Machine) -> None:
-    alone = "import torch\nfor x in range(3):\n    loss.backward()\n    optimizer.step()\n"
+    alone = (
+        "import torch\nmodel = torch.nn.Linear(1, 1)\noptimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for x in range(3):\n    loss = model(x).sum()\n    loss.backward()\n    optimizer.step()\n"
+    )
     (machine.folder / "train.py").write_text(alone)
     terminal = typed(machine, "train.py")
     assert "every rank would train the same thing" in terminal.see("Start?")

@@ -104,7 +104,7 @@ WORKERS = (
             "numpy.core._exceptions.MemoryError: Unable to allocate 1.2 GiB for an array with "
             "shape (9, 9) and data type int64",
             "numpy could not allocate one array of 1.2 GiB: shape (9, 9)",
-            "memory_small_for_ranks",
+            "open_memmap",
         ),
         (
             "x = scaler.transform(x)",

@@ -122,7 +122,7 @@ def test_layers(code: str, below: Frames, error: str, title: str, words: str, tm
         ("x = x + [1]", (), "TypeError: unsupported operand type(s) for +: 'Tensor' and 'list'",
          "a tensor and a list are combined with +", "torch.tensor(values)"),
         ("x = torch.tensor(v)", (), "RuntimeError: Could not infer dtype of NoneType",
-         "a tensor is made of None, or of a list with None in it", "fill them"),
+         "a tensor is made of None, or of a list with None in it", "print(repr(values))"),
         ("n = x[k]", (), "TypeError: only integer tensors of a single element can be converted to an index",
          "not one whole number is used as a count or an index", "int(n)"),
         ("m = x.max()", (), "RuntimeError: max(): Expected reduction dim to be specified for input.numel() == 0. "

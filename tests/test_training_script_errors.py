@@ -82,6 +82,7 @@ MAIN = 'def main(args, resume=False, *, seed):\n    pass\n{}if __name__ == "__ma
 )
 def test_a_call_without_a_required_argument(tmp_path: Path, between: str, call: str, missing: str) -> None:
     found = faults(tmp_path, MAIN.format(between, call))
+    found = [one for one in found if one[1] != "undefined"]  # the calls use names that the script does not have
     assert [(kind, name, of) for _, kind, name, of in found] == ([("argument", missing, "main")] if missing else [])
 
 

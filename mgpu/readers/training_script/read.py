@@ -49,6 +49,7 @@ _LAUNCHER = re.compile(
     r"(?:torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch|deepspeed\.launcher)\b"
 )
 _RANK = re.compile(r"\b(?:LOCAL_)?RANK\b")
+_OPTION = re.compile(r"--[\w-]*(?:distributed|multi|ddp)")  # may decide whether the script spawns
 # Calls that import a module, or create an object, by a name that only the run knows.
 _BY_NAME = re.compile(
     r"importlib\.import_module|__import__|runpy\.run_(?:path|module)|hydra\.utils\.(?:instantiate|call|get_\w+)"
@@ -151,12 +152,12 @@ def _certainly_spawns(call: ScriptCall, sets: Sequence[ScriptSet], calls: Sequen
 
 
 def _may_have_launcher(sets: Sequence[ScriptSet], calls: Sequence[ScriptCall]) -> bool:
-    """Whether the process group may get the rank that a launcher sets."""
+    """Whether the process group may get the rank that a launcher sets, or an option may decide it."""
     texts = [text for call in calls for text in (*call.arguments, *call.keywords.values(), *call.written)]
     texts += [one.value for one in sets]
     started = [call for call in calls if call.name in INIT]
     by_script = bool(started) and all("rank" in call.keywords for call in started)
-    return not by_script or any(map(_RANK.search, texts))
+    return not by_script or any(_RANK.search(text) or _OPTION.search(text) for text in texts)
 
 
 def _mask_value(name: str, text: str) -> str:
