@@ -76,6 +76,20 @@ def wrapped():
     x = torch.zeros(4, 5)
     return nn.functional.linear(x, torch.zeros(3, 3))
 
+def checked():
+    limit, rows = 3, [torch.zeros(5, 2)]
+    for row in rows:
+        if row.shape[0] > limit and not isinstance(rows, tuple):
+            raise ValueError("too long: " + "SECRET")
+
+def sampler():
+    data, kind = [1, 2], torch.utils.data.SequentialSampler
+    torch.utils.data.DataLoader(data, shuffle=True, sampler=kind(data))
+
+def attribute():
+    net = Net()
+    net.missing
+
 import json
 import _mgpu_values
 found = {}
@@ -84,7 +98,7 @@ for name in sys.argv[1:]:
         globals()[name]()
     except Exception as error:
         CALLED.clear()
-        found[name] = _mgpu_values.on_failed_lines(error.__traceback__.tb_next)
+        found[name] = _mgpu_values.on_failed_lines(error.__traceback__.tb_next, type(error).__name__)
         assert not CALLED, CALLED
 print(json.dumps(found))
 '''
@@ -99,7 +113,14 @@ EXPECTED: dict[str, list[dict[str, str]]] = {
     "quiet": [{"said": "Says with a", "said['a']": "1"}],
     "modules": [{"net.body": "Sequential, float16 on cpu", "net.fc.weight": "float32 [4, 8] on cpu"}],
     "wrapped": [{"x": "float32 [4, 5] on cpu"}],
+    "checked": [{"row": "float32 [5, 2] on cpu", "limit": "3", "rows": "list of 1: float32 [5, 2] on cpu"}],
+    "sampler": [{"sampler": "SequentialSampler", "shuffle": "True"}, {"data": "list of 2: 1, 2"}],
+    "attribute": [{"net": "Net, float32 on cpu"}],
 }  # fmt: skip
+HELD = {
+    "checked": "row.shape[0] > limit and not isinstance(rows, tuple)",
+    "sampler": "sampler is not None and shuffle",  # torch's own line
+}
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="before 3.11, a traceback does not know its expression")
@@ -115,7 +136,9 @@ def test_the_values_of_failed_lines(tmp_path: Path) -> None:
         check=True,
     )
     assert "SECRET" not in done.stdout and "271828" not in done.stdout
-    assert {name: [names for *_, names in lines] for name, lines in json.loads(done.stdout).items()} == EXPECTED
+    found = json.loads(done.stdout)
+    assert {name: [names for *_, names, _ in lines] for name, lines in found.items()} == EXPECTED
+    assert {name: lines[0][-1] for name, lines in found.items() if any(line[-1] for line in lines)} == HELD
 
 
 def values_in(content: str, folder: Path) -> tuple[LineValues, ...]:
@@ -125,7 +148,17 @@ def values_in(content: str, folder: Path) -> tuple[LineValues, ...]:
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{}", "[1]", '[["a.py", 1]]', '[["a.py", "1", "f", {}]]', '[["a.py", 1, "f", []]]', "[" * 5000, '"\\ud800"'],
+    [
+        "",
+        "{}",
+        "[1]",
+        '[["a.py", 1]]',
+        '[["a.py", "1", "f", {}, ""]]',
+        '[["a.py", 1, "f", [], ""]]',
+        '[["a.py", 1, "f", {}]]',
+        "[" * 5000,
+        '"\\ud800"',
+    ],
 )
 def test_a_file_that_is_damaged_has_no_values(content: str, tmp_path: Path) -> None:
     assert values_in(content, tmp_path) == ()
@@ -134,18 +167,19 @@ def test_a_file_that_is_damaged_has_no_values(content: str, tmp_path: Path) -> N
 
 def test_what_a_script_may_have_written_is_masked_and_bounded(tmp_path: Path) -> None:
     names = {f"x{number}": "y" * 500 for number in range(20)} | {"a": "b"}
-    line = ["/home/me/t.py", 3, "main\x1b[31m", {"x\x1b[2J": "hf_" + "Ab1" * 12, **names}]
+    token = "hf_" + "Ab1" * 12
+    line = ["/home/me/t.py", 3, "main\x1b[31m", {"x\x1b[2J": token, **names}, f"token == '{token}'"]
     (found, *others) = values_in(json.dumps([line] * 5), tmp_path)
     assert len(others) < 4 and len(found.values) < 20 and max(map(len, found.values.values())) <= 200
-    assert "\x1b" not in repr(found) and "hf_Ab1Ab1" not in str(found.values)
+    assert "\x1b" not in repr(found) and "hf_Ab1Ab1" not in repr(found) and found.condition == "token == '***'"
 
 
 def ended(rank: int, *lines: LineValues) -> EndedRank:
     return EndedRank(rank, 1, values=lines)
 
 
-def line(number: int, **values: str) -> LineValues:
-    return LineValues("/home/me/train.py", number, "forward", values)
+def line(number: int, condition: str | None = None, **values: str) -> LineValues:
+    return LineValues("/home/me/train.py", number, "forward", values, condition)
 
 
 def test_what_differs_on_other_ranks() -> None:
@@ -166,6 +200,14 @@ def test_what_differs_on_other_ranks() -> None:
         "train.py:9: z is 1",
     ]
     assert failed_values.entries(5, ranks) == [] and failed_values.texts(found, 0) == []
+
+
+def test_why_a_line_raised_its_exception() -> None:
+    found = failed_values.entries(0, [ended(0, line(7, "x > y", x="3", y="2"), line(9, z="1"))])
+    assert failed_values.texts(found, 2)[0] == "train.py:7, raised because x > y: x is 3; y is 2"
+    assert failed_values.texts(failed_values.entries(0, [ended(0, line(7, "f()"))]), 2) == [
+        "train.py:7, raised because f()"
+    ]
 
 
 TRAIN = """\
@@ -202,3 +244,29 @@ def test_a_launch_shows_them(mgpu: Command, tmp_path: Path) -> None:
     plain = mgpu("launch", "--yes", "--unverified", "allow", "--no-recorder", "--log-dir", "b", "train.py", timeout=150)
     assert json.loads((tmp_path / "b" / "result.json").read_text())["first_failure"]["values"] == []
     assert plain.returncode == 1 and "Values  " not in plain.stderr
+
+
+SPAWNS = """\
+import pathlib, torch, torch.distributed as dist, torch.multiprocessing as mp
+def check(x, limit):
+    if x.shape[0] > limit:
+        raise ValueError("batch too long")
+def worker(rank, world):
+    where = pathlib.Path("rendezvous").absolute().as_uri()
+    dist.init_process_group("gloo", init_method=where, rank=rank, world_size=world)
+    x = torch.zeros(4 + rank * 3)
+    dist.barrier()
+    check(x, 5)
+    dist.barrier()
+if __name__ == "__main__":
+    mp.spawn(worker, args=(2,), nprocs=2)
+"""
+
+
+def test_a_rank_that_the_script_started_itself(mgpu: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SPAWNS)
+    done = mgpu("launch", "--yes", "--log-dir", "log", "--", sys.executable, "train.py", timeout=150)
+    assert done.returncode == 1 and "First to fail  rank 1, ValueError: batch too long" in done.stderr
+    first = json.loads((tmp_path / "log" / "result.json").read_text())["first_failure"]
+    (line,) = (one for one in first["values"] if one["condition"])
+    assert line["names"] == {"x": "float32 [7] on cpu", "limit": "5"} and line["condition"] == "x.shape[0] > limit"

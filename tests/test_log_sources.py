@@ -209,7 +209,7 @@ def source(found: dict[str, object]) -> list[str]:
         ("misspelled", "There is a similar name: results (train.py:68 in misspelled).",
          ["train.py:68 in misspelled: results = []"]),
         ("refused", "",
-         ["parts.py:22 in build: raise ValueError(kind)", 'parts.py:21 in build: if kind not in ("net", "tok"):',
+         ['parts.py:22 in build: if kind not in ("net", "tok"): raise ValueError',
           'train.py:73 in refused: build(args, kind="other")']),
         ("keyword", "--tok has no default (train.py:11): args.tok is None unless the command line has this option.",
          ["train.py:11: parser.add_argument('--tok')"]),
@@ -238,7 +238,7 @@ def test_a_path_of_a_constant_blames_no_option(mgpu: Run, project: Path) -> None
 def test_the_sizes_of_a_layer_are_followed_to_the_call_that_made_it(project: Path) -> None:
     (defined,) = [one.defined for one in log_of(project, "layer").raised]
     assert [(one.name, one.kind, one.place, one.value) for one in defined][:2] == [
-        ("", "condition", "settings.py:9 in __call__", None),
+        ("", "condition", "settings.py:10 in __call__", None),
         ("x", "passed", "parts.py:17 in forward", "x"),
     ]
 

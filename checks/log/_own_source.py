@@ -41,7 +41,8 @@ def with_source(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     better = [_pass_path(option)] if option else []
     better += [_WITHOUT_GRADIENTS] if _of_kind(one.defined, "keeps_gradients") else []
     cause = f"{says} {problem.cause}" if says else problem.cause
-    quoted = not one.own_code or one.own_code in cause
+    raises = any(part.kind == "condition" and part.place == one.place for part in one.defined)
+    quoted = not one.own_code or one.own_code in cause or raises
     lines = ["" if quoted else f"{one.place}: {one.own_code}", *map(_line, _worth_showing(one.defined))]
     evidence = {**problem.evidence, "source": "\n".join(filter(None, lines))}
     return replace(problem, cause=cause, fix=(*better, *problem.fixes), evidence=evidence)

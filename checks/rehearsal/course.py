@@ -50,7 +50,9 @@ def _values(rank: RehearsedRank | None) -> str:
     if rank is None or not rank.values:
         return ""
     line = rank.values[0]
-    return f" In {line.place}, {'; '.join(f'{name} is {text}' for name, text in line.values.items())}."
+    named = "; ".join(f"{name} is {text}" for name, text in line.values.items())
+    why = f" {line.place} raises it because {line.condition}." if line.condition else ""
+    return f"{why} In {line.place}, {named}." if named else why
 
 
 def _first_failed(rehearsal: Rehearsal) -> RehearsedRank | None:

@@ -22,6 +22,7 @@ from mgpu.text import clean
 _MOST_BYTES = 1 << 16
 _MOST_FILES = 4096
 _NAN = re.compile(r"(\d{1,7})\.\d+\.nan")
+_RAISED = re.compile(r"(\d{1,7})\.(\d{1,10})\.raised")
 _MOST_STEP = 1 << 53
 
 
@@ -77,6 +78,16 @@ def raised_at(folder: Path | None, rank: int, pid: int | None) -> StackFrame | N
 def values(folder: Path | None, rank: int, pid: int | None) -> tuple[LineValues, ...]:
     """Return what the names on that line, and on the user's lines that called it, stood for."""
     return recorded_values.read(folder / RECORDED, rank, pid) if folder else ()
+
+
+def failed_children(folder: Path | None) -> list[tuple[int, int]]:
+    """Return rank and process id of the processes that recorded the exception that ended them, the first one first."""
+    try:
+        paths = sorted((folder / RECORDED).glob("*.raised") if folder else ())[:_MOST_FILES]
+        times = {match: path.stat().st_mtime_ns for path in paths if (match := _RAISED.fullmatch(path.name))}
+    except OSError:
+        return []
+    return [(int(match[1]), int(match[2])) for match in sorted(times, key=times.__getitem__)]
 
 
 def not_finite(folder: Path) -> tuple[NotFinite, ...] | None:

@@ -185,7 +185,7 @@ class Aftermath:
                     values=rank_facts.values(self._folder, rank, process.pid if process else None),
                 )
             )
-        return found
+        return _by_children(found[0], self._folder) if alone and len(found) == 1 else found
 
     def _read_error(self, rank: int, process: processes.Rank) -> None:
         """Read torchelastic's error file, which its agent removes at the end."""
@@ -198,6 +198,28 @@ class Aftermath:
             text = message if isinstance(message, str) else str(message.get("message", ""))
             if text:
                 self._errors[rank] = text.strip().splitlines()[0][:400]
+
+
+def _by_children(alone: EndedRank, folder: Path | None) -> list[EndedRank]:
+    """Return the ranks that a script started itself (mp.spawn), if it failed because one of them did.
+
+    It then ends with 1, and recorded no exception of its own: it never was a rank.
+    """
+    failed = rank_facts.failed_children(folder)
+    if alone.exit_code != 1 or not failed or alone.pid in [pid for _, pid in failed]:
+        return [alone]
+    return [
+        EndedRank(
+            rank,
+            1,  # multiprocessing's exit code after an exception
+            not at,
+            pid=pid,
+            peak_bytes=rank_facts.PeakMemory().of(folder, rank, pid).host or None,
+            raised_at=rank_facts.raised_at(folder, rank, pid),
+            values=rank_facts.values(folder, rank, pid),
+        )
+        for at, (rank, pid) in enumerate(failed)
+    ]
 
 
 def _names(run_id: str) -> tuple[str, ...]:

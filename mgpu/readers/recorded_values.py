@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import file_reading
+from mgpu.readers.sources.shown_code import shown_code
 from mgpu.readers.stack_dump import frame_at
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import LineValues
@@ -30,11 +31,11 @@ def read(recorded: Path, rank: int, pid: int | None) -> tuple[LineValues, ...]:
 
 
 def _line(one: Any) -> LineValues | None:
-    if not (isinstance(one, list) and len(one) == 4 and isinstance(one[1], int) and isinstance(one[3], dict)):
+    if not (isinstance(one, list) and len(one) == 5 and isinstance(one[1], int) and isinstance(one[3], dict)):
         return None
     values = {_described(name): _described(text) for name, text in list(one[3].items())[:_MOST_NAMES]}
     frame = frame_at(str(one[0]), one[1], str(one[2]), with_code=False)
-    return LineValues(frame.file, frame.line, frame.function, values)
+    return LineValues(frame.file, frame.line, frame.function, values, shown_code(_described(one[4])) or None)
 
 
 def _described(value: Any) -> str:

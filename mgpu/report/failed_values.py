@@ -21,6 +21,7 @@ def entries(rank: int, ranks: Sequence[EndedRank]) -> list[ValuesEntry]:
             "line": line.line,
             "function": line.function,
             "names": dict(line.values),
+            "condition": line.condition,
             "other_ranks": _others(line, {other: lines for other, lines in by_rank.items() if other != rank}),
         }
         for line in by_rank.get(rank, ())
@@ -53,7 +54,8 @@ def texts(values: Sequence[ValuesEntry], most: int) -> list[str]:
     found = []
     for number, one in enumerate(values[:most]):
         place = f"{one['file'].rpartition('/')[2]}:{one['line']}"
-        found.append(f"{place}: {_listed(one['names'])}")
+        why = f", raised because {one['condition']}" if one["condition"] else ""
+        found.append(f"{place}{why}{': ' if one['names'] else ''}{_listed(one['names'])}")
         others = one["other_ranks"] if not number else []
         found += [f"on rank {other['rank']}: {_listed(other['names'])}" for other in others]
     return found

@@ -213,6 +213,7 @@ class ValuesEntry(TypedDict):
     line: int
     function: str
     names: Annotated[dict[str, str], "batch['labels'] -> int64 [8, 512] on cuda:0"]
+    condition: Annotated[str | None, "of a line that raised the exception: why, as the code has it"]
     other_ranks: list[OtherValuesEntry]
 
 

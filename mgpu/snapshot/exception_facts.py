@@ -15,6 +15,7 @@ class TracedCall:
     marked: tuple[Text, ...] = ()  # the part that Python underlines, as left "~~", middle "^^", right "~~"; or one part
     package: Label = ""  # the installed package that the file is of; "": the user's own, or Python's library
     file: Text = ""  # of a frame in one of the user's own files: its path as the log has it
+    installed: Text = ""  # of a frame in a package: likewise
 
     @property
     def function(self) -> str:

@@ -245,6 +245,7 @@ class LineValues:
     line: int
     function: Label
     values: Mapping[Text, Text]  # "batch['labels']" -> "int64 [8, 512] on cuda:0"
+    condition: Text | None = None  # of a line that raised the exception itself: what held there, as the code has it
 
     @property
     def place(self) -> str:

@@ -118,8 +118,9 @@ class OpenTraceback:
             self.raised_in = shown_text(f"{path} in {frame['function'] or '?'}")
             self.frames_seen = (*self.frames_seen, self.raised_in)[-_FRAMES:]
             package = installed["package"] if installed else ""
-            file = "" if package else frame["file"]
-            self.calls = (*self.calls, TracedCall(self.library or self.deepest, package=package, file=file))[-_CALLS:]
+            own, foreign = ("", frame["file"]) if package else (frame["file"], "")
+            call = TracedCall(self.library or self.deepest, package=package, file=own, installed=foreign)
+            self.calls = (*self.calls, call)[-_CALLS:]
             self.in_call = True
             if self.packages[-1:] != (package,):
                 self.packages = (*self.packages, package)[-_PACKAGES:]

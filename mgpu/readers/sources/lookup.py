@@ -17,6 +17,7 @@ from mgpu.readers.sources.frame_scopes import Scope, call_of, scope_at
 from mgpu.readers.sources.shown_code import shown_code
 from mgpu.readers.sources.source_files import Module, Sources
 from mgpu.readers.training_script.call_arguments import parameter, passed_to, unpacks
+from mgpu.recorder.inject._mgpu_conditions import condition
 from mgpu.snapshot import Definition, TracedCall, UncaughtException
 
 _MOST = 8  # definitions of one exception
@@ -47,9 +48,10 @@ class Lookup:
         """Follow the names of a frame's line: what Python underlines, and what the message is about, first."""
         parts = expressions.evaluated(scope.statement)
         if isinstance(scope.statement, ast.Raise):  # the question is why the line was reached
+            if code := raised_if(scope.module, scope.line, one):
+                self._add_in(scope, scope.statement, "", "condition", code=code)
             above = [node for node in scope.around if isinstance(node, (ast.If, ast.For, ast.While, *FUNCTIONS))]
             if above and isinstance(above[-1], (ast.If, ast.While)):
-                self._add_in(scope, above[-1], "", "condition")
                 parts = [above[-1].test]
         names = [name for part in parts for name in expressions.names(part)]
         marked = "".join(self.calls[scope.frame or 0].marked)
@@ -185,11 +187,19 @@ class Lookup:
         return list(dict.fromkeys([*modules, *(there for one in modules for there in self.sources.all_imported(one))]))
 
     def _add_in(
-        self, scope: Scope, node: ast.AST, name: str, kind: str, *, value: str | None = None, keys: tuple[str, ...] = ()
+        self,
+        scope: Scope,
+        node: ast.AST,
+        name: str,
+        kind: str,
+        *,
+        value: str | None = None,
+        keys: tuple[str, ...] = (),
+        code: str = "",
     ) -> None:
         """Add a definition with the function that it is in."""
         inside = f" in {scope.function.name}" if scope.function is not None else ""
-        self._add(scope.module, node, name, kind, inside, value=value, keys=keys)
+        self._add(scope.module, node, name, kind, inside, value=value, keys=keys, code=code)
 
     def _add(
         self,
@@ -219,6 +229,13 @@ class Lookup:
         )
         if not any((one.place, one.name) == (new.place, new.name) for one in self.found):
             self.found.append(new)
+
+
+def raised_if(module: Module, line: int, one: UncaughtException) -> str:
+    """Return the condition under which a line raises an exception, as code; "" if it does not raise it itself."""
+    kind = one.type.rpartition(".")[2]
+    held = condition(module.tree, "\n".join(module.lines), line, kind)
+    return shown_code(f"if {held}: raise {kind}") if held else ""
 
 
 def _kind(statement: ast.stmt) -> str:

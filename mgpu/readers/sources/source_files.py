@@ -92,6 +92,11 @@ class Sources:
             raise Changed
         return same[0] if found and len(same) == 1 else None
 
+    def of_package(self, file: str, line: int, code: str) -> Module | None:
+        """Return the file of a frame in an installed package; None if it is not here, or has another line there."""
+        module = self.module(file) if os.path.isabs(file) and file.endswith(".py") else None
+        return module if module and code and _has_line(module.lines, line, code) else None
+
     def named(self, file: str) -> Module | None:
         """Return a file that a launcher names, which shows no line of it: below a folder by more than its own name."""
         whole = (path for path in self._candidates(file) if path.endswith(os.path.join("", *_parts(file)[-2:])))

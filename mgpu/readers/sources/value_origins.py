@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mgpu.readers.sources import gradient_modes
 from mgpu.readers.sources.frame_scopes import Scope, scope_of
-from mgpu.readers.sources.lookup import Lookup
+from mgpu.readers.sources.lookup import Lookup, raised_if
 from mgpu.readers.sources.source_files import Changed, Sources
 from mgpu.readers.training_script.local_modules import current_folder
 from mgpu.snapshot import Definition, Log, UncaughtException
@@ -34,7 +34,7 @@ def with_sources(log: Log, folders: Iterable[Path] = ()) -> Log:
     raised = list(log.raised)
     for at, one in enumerate(raised[:_EXCEPTIONS]):
         if not one.of_launcher and not _WITHOUT_VALUES.search(one.type):
-            raised[at] = replace(one, defined=_defined(one, sources))
+            raised[at] = replace(one, defined=(*_condition_of_package(one, sources), *_defined(one, sources)))
     return replace(log, raised=tuple(raised), source=_script(log, sources))
 
 
@@ -60,6 +60,17 @@ def _frames(one: UncaughtException, sources: Sources) -> list[Scope | None]:
         return [scope_of(call, at, sources) if call.file else None for at, call in enumerate(one.calls)]
     except Changed:
         return []
+
+
+def _condition_of_package(one: UncaughtException, sources: Sources) -> list[Definition]:
+    """Return what held where an installed package raised the exception, if that package is installed here, too."""
+    last = one.calls[-1] if one.calls else None
+    number = last.place.partition(" in ")[0].rpartition(":")[2] if last else ""
+    if last is None or not last.installed or not number.isdigit():
+        return []
+    module = sources.of_package(last.installed, int(number), last.code or "")
+    code = raised_if(module, int(number), one) if module else ""
+    return [Definition("", "condition", last.place, code)] if code else []
 
 
 def _defined(one: UncaughtException, sources: Sources) -> tuple[Definition, ...]:

@@ -24,10 +24,24 @@ def hook(recorder: Any, module: Any) -> None:
 
     def in_child(child: Any) -> None:
         module.Finalize(None, clean_up, args=(child, os.getpid()), exitpriority=-100)
+        module.Finalize(None, record_end, args=(child,), exitpriority=-90)  # the higher priority runs first
 
     if _SPAWNED in sys.argv:
         in_child(recorder)
     module.register_after_fork(recorder, in_child)
+
+
+def record_end(recorder: Any) -> None:
+    """Record the exception that ends a process of multiprocessing, which `sys.excepthook` does not get.
+
+    The finalizers run while it passes. torch's `mp.spawn` catches it, and raises SystemExit in its place.
+    """
+    import _mgpu_raised  # type: ignore[import-not-found]
+
+    error = sys.exc_info()[1]
+    error = error.__context__ if isinstance(error, SystemExit) and error.code else error
+    if recorder.rank is not None and isinstance(error, Exception):
+        _mgpu_raised.record(recorder, type(error), error, error.__traceback__)
 
 
 def clean_up(recorder: Any, pid: int) -> None:

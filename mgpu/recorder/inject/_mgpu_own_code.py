@@ -22,12 +22,14 @@ def is_users(file: str) -> bool:
     return not (path.startswith((_OWN, _PYTHON)) or any(site in path for site in _SITES))
 
 
+def is_of_python(file: str) -> bool:
+    """Whether code is of Python's own library, of the recorder, or generated."""
+    path = os.path.abspath(file)
+    return file.startswith("<") or (not any(site in path for site in _SITES) and path.startswith((_OWN, _PYTHON)))
+
+
 def is_of_torch(file: str) -> bool:
     """Whether code is of Python itself, of torch, or generated."""
     path = os.path.abspath(file)
     packages = [place for site in _SITES if (place := path.rpartition(site)[2]) != path]
-    return (
-        file.startswith("<")
-        or any(one.startswith("torch" + os.sep) for one in packages)
-        or (not packages and path.startswith((_OWN, _PYTHON)))
-    )
+    return is_of_python(file) or any(one.startswith("torch" + os.sep) for one in packages)

@@ -19,13 +19,18 @@ def begin(recorder: Any) -> None:
     """From now on, an exception that ends the script is recorded before Python prints it."""
     before = sys.excepthook
 
-    def record(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        for write in (_write_peaks, _write_raised, _write_values):
-            with contextlib.suppress(Exception):
-                write(recorder, kind, error, trace)
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        record(recorder, kind, error, trace)
         before(kind, error, trace)
 
-    sys.excepthook = record
+    sys.excepthook = hook
+
+
+def record(recorder: Any, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Record an exception that ends this process."""
+    for write in (_write_peaks, _write_raised, _write_values):
+        with contextlib.suppress(Exception):
+            write(recorder, kind, error, trace)
 
 
 def _write_peaks(recorder: Any, *_: Any) -> None:
@@ -48,5 +53,5 @@ def _write_values(recorder: Any, kind: type[BaseException], error: BaseException
 
     import _mgpu_values  # type: ignore[import-not-found]
 
-    if issubclass(kind, Exception) and (found := _mgpu_values.on_failed_lines(trace)):
+    if issubclass(kind, Exception) and (found := _mgpu_values.on_failed_lines(trace, kind.__name__)):
         recorder.store("values", json.dumps(found))

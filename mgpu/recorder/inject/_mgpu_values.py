@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     Step = tuple[str, Any]  # ".", a name; or "[", a key
 
 if TYPE_CHECKING or __package__:  # imported from mgpu, not in a rank
-    from mgpu.recorder.inject._mgpu_own_code import is_of_torch, is_users
+    from mgpu.recorder.inject import _mgpu_conditions
+    from mgpu.recorder.inject._mgpu_own_code import is_of_python, is_of_torch, is_users
 else:
-    from _mgpu_own_code import is_of_torch, is_users
+    import _mgpu_conditions
+    from _mgpu_own_code import is_of_python, is_of_torch, is_users
 
 _MOST_FRAMES, _MOST_NAMES = 3, 8
 _MOST_LINES = 12  # of one statement
@@ -40,12 +42,14 @@ _NO_VALUES = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, t
 _MISSING = object()
 
 
-def on_failed_lines(trace: TracebackType | None) -> list[list[Any]]:
-    """Return [file, line, function, {name: description}] of the innermost frames, the innermost first.
+def on_failed_lines(trace: TracebackType | None, kind: str) -> list[list[Any]]:
+    """Return [file, line, function, {name: description}, condition] of the innermost frames, the innermost first.
 
-    They are the user's, and a package's if one lies within these: not of torch or Python.
+    They are the user's, and a package's if one is within these: not of torch or Python, unless torch's line raised the
+    exception. `condition`: what held there, in the words of the code; "" except on the line that raised it.
+    `kind`: the name of the exception's class.
     """
-    own, inner = [], None
+    own, inner, raised = [], None, None
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if is_users(file):
@@ -53,19 +57,33 @@ def on_failed_lines(trace: TracebackType | None) -> list[list[Any]]:
             inner = None
         elif not is_of_torch(file):
             inner = trace
-        trace = trace.tb_next
+        raised, trace = trace, trace.tb_next
+    condition = _condition(raised, kind) if raised is not None else ""
+    inner = raised if condition and raised not in own else inner
     own += [inner] if inner is not None else []
     found, known = [], set()
     for one in own[: -_MOST_FRAMES - 1 : -1]:
         code = one.tb_frame.f_code
+        held = condition if one is raised else ""
         names = {}
-        for name, text in itertools.islice(_values(one.tb_frame, _failed_code(one)), _MOST_NAMES):
+        values = itertools.chain(_values(one.tb_frame, held, of_any=True), _values(one.tb_frame, _failed_code(one)))
+        for name, text in itertools.islice(values, _MOST_NAMES):
             if (name, text) not in known:
                 known.add((name, text))
                 names[name] = text
-        if names:
-            found.append([code.co_filename, one.tb_lineno, code.co_name, names])
+        if names or held:
+            found.append([code.co_filename, one.tb_lineno, code.co_name, names, held])
     return found
+
+
+def _condition(trace: TracebackType, kind: str) -> str:
+    """Return what held on the line that raised the exception, if it is in a file of the user or of a package."""
+    code = trace.tb_frame.f_code
+    if is_of_python(code.co_filename) or code.co_name in ("__getattr__", "__getattribute__"):
+        return ""
+    with contextlib.suppress(Exception):  # a file that is no longer there, or not Python
+        return _mgpu_conditions.of_raise("".join(linecache.getlines(code.co_filename)), trace.tb_lineno, kind)
+    return ""
 
 
 def _failed_code(trace: TracebackType) -> str:
@@ -88,7 +106,8 @@ def _position(code: CodeType, instruction: int) -> tuple[int, int, int | None, i
     return None if first is None or last is None else (first, last, begin, end)
 
 
-def _values(frame: FrameType, code: str) -> Iterator[tuple[str, str]]:
+def _values(frame: FrameType, code: str, *, of_any: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the names in code, as it writes them, and what is said of each; `of_any`: at least its class."""
     seen = set()
     for name, steps in _chains(code):
         value = frame.f_locals.get(name, _MISSING)
@@ -97,7 +116,7 @@ def _values(frame: FrameType, code: str) -> Iterator[tuple[str, str]]:
         if value is _MISSING or isinstance(value, _NO_VALUES):
             continue
         shown, value = _follow(name, value, steps)
-        text = describe(value, shown)
+        text = describe(value, shown) or (type(value).__name__ if of_any else "")
         if text and shown not in seen and shown not in ("self", "cls"):
             seen.add(shown)
             yield shown, text[:_LONGEST]
