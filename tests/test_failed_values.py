@@ -270,3 +270,28 @@ def test_a_rank_that_the_script_started_itself(mgpu: Command, tmp_path: Path) ->
     first = json.loads((tmp_path / "log" / "result.json").read_text())["first_failure"]
     (line,) = (one for one in first["values"] if one["condition"])
     assert line["names"] == {"x": "float32 [7] on cpu", "limit": "5"} and line["condition"] == "x.shape[0] > limit"
+
+
+WORKERS = """\
+import torch
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        image = torch.zeros(3 if index < 6 else 1, 4, 4)
+        if image.shape[0] != 3:
+            raise ValueError("no color")
+        return image
+for batch in torch.utils.data.DataLoader(Samples(), batch_size=2, num_workers=1):
+    pass
+"""
+
+
+def test_a_sample_that_fails_in_a_worker(mgpu: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WORKERS)
+    env = {"RANK": "0", "WORLD_SIZE": "1"}
+    done = mgpu("launch", "--yes", "--log-dir", "log", "--", sys.executable, "train.py", timeout=150, env=env)
+    assert done.returncode == 1, done.stderr
+    (line,) = json.loads((tmp_path / "log" / "result.json").read_text())["first_failure"]["values"]
+    assert (line["line"], line["function"], line["condition"]) == (8, "__getitem__", "image.shape[0] != 3")
+    assert line["names"] == {"image": "float32 [1, 4, 4] on cpu"}

@@ -16,10 +16,8 @@ _LARGEST = 1 << 21  # bytes of a file: parsed in about 0.5 s
 _MOST, _LONGEST = 4, 200
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LEAVE = (ast.Return, ast.Continue, ast.Break)
-_OPPOSITES = {
-    ast.Eq: "!=", ast.NotEq: "==", ast.Lt: ">=", ast.LtE: ">", ast.Gt: "<=", ast.GtE: "<",
-    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
-}  # fmt: skip
+_OPPOSITES = {ast.Eq: "!=", ast.NotEq: "==", ast.Lt: ">=", ast.LtE: ">", ast.Gt: "<=", ast.GtE: "<"}
+_OPPOSITE_WORDS = {ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"}
 
 
 def of_raise(source: str, line: int, kind: str) -> str:
@@ -118,7 +116,8 @@ class _Text:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return self.of(node.operand)
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            return f"{self.of(node.left)} {_OPPOSITES[type(node.ops[0])]} {self.of(node.comparators[0])}"
+            opposite = {**_OPPOSITES, **_OPPOSITE_WORDS}[type(node.ops[0])]
+            return f"{self.of(node.left)} {opposite} {self.of(node.comparators[0])}"
         simple = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
         return f"not {self.of(node)}" if simple else f"not ({self.of(node)})"
 

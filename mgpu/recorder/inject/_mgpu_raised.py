@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _LONGEST = 4000  # characters of a message
+_VALUES = "_mgpu_values"  # attribute of torch's ExceptionWrapper
 
 
 def begin(recorder: Any) -> None:
@@ -53,5 +54,33 @@ def _write_values(recorder: Any, kind: type[BaseException], error: BaseException
 
     import _mgpu_values  # type: ignore[import-not-found]
 
-    if issubclass(kind, Exception) and (found := _mgpu_values.on_failed_lines(trace, kind.__name__)):
+    found = _of_worker(trace) or _mgpu_values.on_failed_lines(trace, kind.__name__)
+    if issubclass(kind, Exception) and found:
         recorder.store("values", json.dumps(found))
+
+
+def hook_wrapped(module: Any) -> None:
+    """Keep the values with an exception that torch brings from a loader's worker, or from a thread, to the main one."""
+    import functools
+
+    original = module.ExceptionWrapper.__init__
+
+    @functools.wraps(original)
+    def wrap(self: Any, exc_info: Any = None, *args: Any, **options: Any) -> None:
+        original(self, exc_info, *args, **options)
+        with contextlib.suppress(Exception):
+            import _mgpu_values
+
+            kind, _, trace = exc_info or sys.exc_info()
+            if kind is not None:
+                setattr(self, _VALUES, _mgpu_values.on_failed_lines(trace, kind.__name__))
+
+    module.ExceptionWrapper.__init__ = wrap
+
+
+def _of_worker(trace: TracebackType | None) -> Any:
+    """Return the values of the worker's lines if the exception came from one: torch raises it again in a method."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    again = trace is not None and trace.tb_frame.f_code.co_name == "reraise"
+    return getattr(trace.tb_frame.f_locals.get("self"), _VALUES, None) if trace is not None and again else None

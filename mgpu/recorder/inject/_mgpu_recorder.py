@@ -238,6 +238,7 @@ def _hooks() -> dict[str, Callable[[Any], None]]:
         "torch.serialization": _hook_saving("save"),
         "safetensors.torch": _hook_saving("save_file"),
         "multiprocessing.util": _hook_workers,
+        "torch._utils": _hook_wrapped,
         **dict.fromkeys(_FINITE, _hook_finite),
     }
 
@@ -275,6 +276,12 @@ def _hook_workers(module: Any) -> None:
     import _mgpu_children
 
     _mgpu_children.hook(RECORDER, module)
+
+
+def _hook_wrapped(module: Any) -> None:
+    import _mgpu_raised
+
+    _mgpu_raised.hook_wrapped(module)
 
 
 def _hook_saving(name: str) -> Callable[[Any], None]:
