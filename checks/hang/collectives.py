@@ -31,7 +31,7 @@ def hang_collectives_differ(hang: Hang) -> Answer:
         return other_reason(hang)
     if not found.differing:
         lines = "; ".join(f"{names([rank])}{at(rank)}" for rank in found.suspects or found.waiting)
-        return _problem(hang, found, f"the ranks wait in different collectives: {lines}", what_waiting_do(found))
+        return _problem(hang, found, f"the ranks wait in different collectives: {lines}")
     calls: dict[str, list[int]] = defaultdict(list)
     for rank, collective in found.differing:
         calls[_called(collective)].append(rank)
@@ -40,12 +40,25 @@ def hang_collectives_differ(hang: Hang) -> Answer:
         f"{names([by_number[number] for number in numbers])} called {call}"
         for call, numbers in sorted(calls.items(), key=lambda one: len(one[1]))
     ]
-    return _problem(hang, found, ", but ".join(said), "")
+    return _problem(hang, found, ", but ".join(said))
 
 
-def _problem(hang: Hang, found: Verdict, title: str, why: str) -> Problem:
-    cause = f"{why} {sentence(hang)}".strip()
+def _problem(hang: Hang, found: Verdict, title: str) -> Problem:
+    cause = f"{_left_loop(hang)} {sentence(hang)}".strip() or WHY
     return Problem(title, cause, Fix(), evidence(hang, found), subjects(found.suspects))
+
+
+def _left_loop(hang: Hang) -> str:
+    """Say that some ranks have left a loop of the script that others are in."""
+    loop = hang.left_loop
+    if loop is None:
+        return ""
+    left, inside = (f"rank{'s' * (len(ranks) > 1)} {listed(ranks)}" for ranks in (loop.left, loop.inside))
+    have, are = ("have" if len(loop.left) > 1 else "has"), ("are" if len(loop.inside) > 1 else "is")
+    return (
+        f"{left.capitalize()} {have} left the loop at {loop.place} ({loop.code.rstrip(':')}), and {inside} {are} still in "
+        "it: a break or a return that not all ranks reach, or fewer iterations (batches) than the others have."
+    )
 
 
 def _called(collective: Collective) -> str:
@@ -68,8 +81,8 @@ def hang_rank_behind(hang: Hang) -> Answer:
     rank = found.suspects[0]
     waits = "" if rank.facts.state == AS_RECORDED and rank.pending is None else f", and waits{inside(rank)}{at(rank)}"
     title = f"{names(found.suspects)} did not start {found.differing[0][1].title}{waits}"
-    why = f"{what_waiting_do(found)} {sentence(hang)}".strip()
-    return Problem(title, why, Fix(), evidence(hang, found), subjects(found.suspects))
+    why = f"{what_waiting_do(found)} {_left_loop(hang)} {sentence(hang)}".strip()
+    return Problem(title, " ".join(why.split()), Fix(), evidence(hang, found), subjects(found.suspects))
 
 
 @check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -18,6 +19,7 @@ from mgpu.errors import reason
 from mgpu.hangs import hang_evidence, hang_files
 from mgpu.hangs.hang_evidence import Inquiry
 from mgpu.process import processes
+from mgpu.readers.sources import left_loops
 from mgpu.snapshot import Hang, Snapshot
 
 OnHang = Literal["report", "stop"]
@@ -218,7 +220,8 @@ class HangWatch:
         """Join what the nodes have found, and say it. They notice a hang at the same time."""
         assert self.hang is not None
         self._inquiry = None
-        self.hang = self.verdict = hang_files.merged([self.hang, *hang_files.of_other_nodes(self.reports)])
+        hang = hang_files.merged([self.hang, *hang_files.of_other_nodes(self.reports)])
+        self.hang = self.verdict = replace(hang, left_loop=left_loops.find(hang.ranks))
         self._tell(supervisor, self.hang)
         certain = any(one.status == "fail" for one in findings(self.hang))
         self._in_vain = 0 if certain else self._in_vain + 1

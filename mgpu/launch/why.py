@@ -21,6 +21,7 @@ from mgpu.launch.registry import Entry
 from mgpu.launch.request import Request
 from mgpu.launch.run_json import WhyDocument
 from mgpu.process import processes, run_log
+from mgpu.readers.sources import left_loops
 from mgpu.recorder.inject._mgpu_recorder import FOLDER, folder_in
 from mgpu.report import document as documents
 from mgpu.report.screen import Line, Screen
@@ -253,6 +254,7 @@ def _fact(
         ended = (HangRank(number, silent="its process has ended") for number in gone)
         ranks = tuple(sorted((*ranks, *ended), key=lambda rank: rank.rank))
     ages, longest = quiet
+    about["left_loop"] = left_loops.find(ranks)
     return Hang(
         round(min(ages, default=passed), 1), round(longest, 1), ranks, part.expected or len(ranks), world, **about
     )

@@ -46,6 +46,7 @@ from mgpu.snapshot.hang_facts import (
     Collective,
     Hang,
     HangRank,
+    LeftLoop,
     RasCommunicator,
     RasCount,
     StackFrame,

@@ -121,6 +121,22 @@ class RasCommunicator:
 
 
 @dataclass(frozen=True)
+class LeftLoop:
+    """A loop of the user's code in which some ranks are, and which others have left."""
+
+    file: Text
+    line: int
+    code: Text  # of that line: "for step in range(args.steps):"
+    inside: tuple[int, ...]  # ranks
+    left: tuple[int, ...]
+
+    @property
+    def place(self) -> str:
+        """As a finding shows it: "train.py:31"."""
+        return f"{self.file.rpartition('/')[2]}:{self.line}"
+
+
+@dataclass(frozen=True)
 class Hang:
     """A run without progress: no output, optimizer step or batch."""
 
@@ -132,3 +148,4 @@ class Hang:
     timeout_s: float | None = None  # after which torch gives up, from the flight recorder
     backend: Label | None = None  # gloo, nccl
     ras: tuple[RasCommunicator, ...] = ()  # with problems; empty: none, or NCCL's RAS was not reached
+    left_loop: LeftLoop | None = None
