@@ -24,7 +24,7 @@ import argparse, collections, sys
 import torch
 from torch import nn
 
-CALLED = []
+CALLED, FAILED = [], 1
 
 class Says(dict):
     """A class whose every method would be seen."""
@@ -53,11 +53,11 @@ def key():
     return batch["labels"].to("cpu")
 
 def none():
-    optimizer, args = None, argparse.Namespace(api_key=271828, lr=0.5, data="/home/me/SECRET", steps=10)
+    optimizer, args = None, argparse.Namespace(api_key=271828, lr=0.5, data="/home/me/of all SECRET", steps=10)
     optimizer.step(args.lr)
 
 def numbers():
-    args = argparse.Namespace(api_key=271828, lr=0.5, data="/home/me/SECRET", steps=10)
+    args = argparse.Namespace(api_key=271828, lr=0.5, data="/home/me/data", steps=10)
     return [1][args.steps + args.api_key + len(args.data)]
 
 def containers():
@@ -86,6 +86,20 @@ def sampler():
     data, kind = [1, 2], torch.utils.data.SequentialSampler
     torch.utils.data.DataLoader(data, shuffle=True, sampler=kind(data))
 
+def words():
+    mode, where, text, sign, password, key = "bf61", "/data/set-1.json", "words SECRET", "\u20ac", "SECRET", "a1" * 15
+    number, empty = "12345678", ""
+    return mode + where + text + sign + password + key + number + empty + 1
+
+def labels():
+    labels, zeros = torch.tensor([1, 4, 2]), torch.zeros(2).byte()
+    return labels @ zeros
+
+def killed():
+    file = "/v/torch/utils/data/_utils/signal_handling.py"
+    exec(compile("def handler(x):\\n    raise RuntimeError('worker')", file, "exec"))
+    locals()["handler"](FAILED)
+
 def attribute():
     net = Net()
     net.missing
@@ -108,13 +122,18 @@ EXPECTED: dict[str, list[dict[str, str]]] = {
               {"model": "Net, float32 on cpu", "batch['pixels']": "float32 [2, 9] on cpu"}],
     "key": [{"batch": "dict with pixels, input_ids"}],
     "none": [{"optimizer": "None"}],
-    "numbers": [{"args.steps": "10", "args.api_key": "int", "args.data": "str, length 15"}],
+    "numbers": [{"args.steps": "10", "args.api_key": "int", "args.data": "'/home/me/data'"}],
     "containers": [{"a[0]": "float32 [2] on cpu"}],
     "quiet": [{"said": "Says with a", "said['a']": "1"}],
     "modules": [{"net.body": "Sequential, float16 on cpu", "net.fc.weight": "float32 [4, 8] on cpu"}],
     "wrapped": [{"x": "float32 [4, 5] on cpu"}],
     "checked": [{"row": "float32 [5, 2] on cpu", "limit": "3", "rows": "list of 1: float32 [5, 2] on cpu"}],
     "sampler": [{"sampler": "SequentialSampler", "shuffle": "True"}, {"data": "list of 2: 1, 2"}],
+    "words": [{"mode": "'bf61'", "where": "'/data/set-1.json'", "text": "str, length 12", "sign": "'\u20ac'",
+               "password": "str, length 6", "key": "str, length 30", "number": "str, length 8",
+               "empty": "an empty str"}],
+    "labels": [{"labels": "int64 [3] on cpu, from 1 to 4", "zeros": "uint8 [2] on cpu, all 0"}],
+    "killed": [],
     "attribute": [{"net": "Net, float32 on cpu"}],
 }  # fmt: skip
 HELD = {

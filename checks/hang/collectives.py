@@ -56,8 +56,8 @@ def _left_loop(hang: Hang) -> str:
     left, inside = (f"rank{'s' * (len(ranks) > 1)} {listed(ranks)}" for ranks in (loop.left, loop.inside))
     have, are = ("have" if len(loop.left) > 1 else "has"), ("are" if len(loop.inside) > 1 else "is")
     return (
-        f"{left.capitalize()} {have} left the loop at {loop.place} ({loop.code.rstrip(':')}), and {inside} {are} still in "
-        "it: a break or a return that not all ranks reach, or fewer iterations (batches) than the others have."
+        f"{left.capitalize()} {have} left the loop at {loop.place} ({loop.code.rstrip(':')}), and {inside} {are} still "
+        "in it: a break or a return that not all ranks reach, or fewer iterations (batches) than the others have."
     )
 
 

@@ -20,6 +20,10 @@ _KEYS = tuple(
 )
 _BATCHES = re.compile(r"(?:^|\.|_)(?:batch|samples?|inputs?|features?|examples?)(?:_\w+|\d*)$")
 _ITEMS = re.compile(r"(?:^|\.|_)(?:row|item|record|elem|element|entry|ann|annotation|obj|line|info|meta)(?:_\w+|\d*)$")
+# A table that gives each character, word or token its number: self.meta["stoi"], char_to_ix, self.vocab.
+_VOCABULARIES = re.compile(
+    r"(?:^|\W|_)(?:stoi|[cwt]2[ix]|vocab(?:ulary)?|(?:char|chr|ch|word|tok|token)s?_?(?:2|to)_?(?:idx|id|ix|index|int|i)s?)\W*$"
+)
 _OF_TRAINER = frozenset({"transformers", "trl"})
 
 
@@ -67,6 +71,17 @@ def _missing(name: str, key: str, one: UncaughtException, index: str) -> Meaning
         return _not_in_table(name, key, one, *value)
     printed = Fix("Print what it has, before that line.", (_print_keys(name),))
     of = name.partition("[")[0]
+    if _VOCABULARIES.search(name):
+        return Meaning(
+            f"the vocabulary {name} has no entry for {key} ({one.place})",
+            "It was made from other data: the text that the run reads has a character, a word or a token that was not "
+            "in it, or the file of the vocabulary is of another data set or an older version of this one.",
+            (
+                Fix("Make the vocabulary again from all the text that the run reads, and delete the cached one."),
+                Fix("Map what is unknown to a token of its own, or remove it from the text."),
+            ),
+            of_code=False,
+        )
     if _BATCHES.search(of):
         removed = (
             ", or Trainer, which removes the columns that forward() does not name (remove_unused_columns)"

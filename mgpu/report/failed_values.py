@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from mgpu.snapshot import EndedRank, LineValues
 
 _OTHER_RANKS = 3
+_OF_RANK = re.compile(r"( on cuda):\d+$|( on cpu), (?:from -?\d+ to -?\d+|all -?\d+)$")
 
 
 def entries(rank: int, ranks: Sequence[EndedRank]) -> list[ValuesEntry]:
@@ -36,17 +38,16 @@ def _others(line: LineValues, by_rank: Mapping[int, Sequence[LineValues]]) -> li
         differing = {
             name: text
             for name, text in (same.values if same else {}).items()
-            if name in line.values and _on_any_device(text) != _on_any_device(line.values[name])
+            if name in line.values and _kind(text) != _kind(line.values[name])
         }
         if differing and len(found) < _OTHER_RANKS:
             found.append({"rank": rank, "names": differing})
     return found
 
 
-def _on_any_device(text: str) -> str:
-    """Return a description without the number of the GPU, which each rank has its own of."""
-    head, on, device = text.rpartition(" on cuda:")
-    return f"{head}{on}" if on and device.isdigit() else text
+def _kind(text: str) -> str:
+    """Return a description without what each rank has of its own: its GPU's number, and the range of its batch."""
+    return _OF_RANK.sub(r"\1\2", text)
 
 
 def texts(values: Sequence[ValuesEntry], most: int) -> list[str]:

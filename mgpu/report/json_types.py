@@ -207,7 +207,7 @@ class OtherValuesEntry(TypedDict):
 
 
 class ValuesEntry(TypedDict):
-    """What the names on a line of the user's code stood for when the exception passed it; never a text's content."""
+    """What the names on a line of the user's code stood for when the exception passed it. Texts: of one word only."""
 
     file: str
     line: int

@@ -20,6 +20,7 @@ _EXCEPTIONS = 6  # of a log whose lines are looked up
 _WITHOUT_VALUES = re.compile(
     r"(?:^|\.)(?:KeyboardInterrupt|SignalException|SystemExit|SyntaxError|MemoryError|\w*IndentationError|TabError)$"
 )
+_HANDLER = "torch/utils/data/_utils/signal_handling.py"  # torch's, after the death of a loader's worker: at any line
 _MEMORY = re.compile(r"^\S*OutOfMemory\w*\b|CUDA out of memory|HIP out of memory")
 
 
@@ -33,7 +34,8 @@ def with_sources(log: Log, folders: Iterable[Path] = ()) -> Log:
     sources = Sources(folders)
     raised = list(log.raised)
     for at, one in enumerate(raised[:_EXCEPTIONS]):
-        if not one.of_launcher and not _WITHOUT_VALUES.search(one.type):
+        interrupted = any(call.place.startswith(_HANDLER) for call in one.calls)
+        if not (one.of_launcher or interrupted or _WITHOUT_VALUES.search(one.type)):
             raised[at] = replace(one, defined=(*_condition_of_package(one, sources), *_defined(one, sources)))
     return replace(log, raised=tuple(raised), source=_script(log, sources))
 

@@ -1,7 +1,7 @@
-"""What did the names on a failed line stand for? Types, shapes, devices, sizes and numbers, never a text's content.
+"""What did the names on a failed line stand for? Types, shapes, devices, sizes, numbers, and short texts of one word.
 
 Only what can be read without running code of the script or waiting for a GPU: no property, no `__getattr__`, no
-`__len__` or `__repr__` of its classes, and no tensor's values.
+`__len__` or `__repr__` of its classes. Of a tensor's values, only the range of integers on the CPU: labels, ids.
 
 Runs with any Python from 3.8 on. It never imports torch.
 """
@@ -12,6 +12,7 @@ import contextlib
 import io
 import itertools
 import linecache
+import os
 import re
 import sys
 import tokenize
@@ -36,6 +37,10 @@ _MOST_LINES = 12  # of one statement
 _MOST_KEYS, _MOST_ITEMS = 8, 3
 _LONGEST = 160  # characters of a description
 _LARGEST_NUMBER = 1 << 64
+_MOST_INTEGERS = 1 << 16  # of a tensor whose range is read
+# A path, a setting, a name or a character; not what may be a key: long, of digits and letters.
+_WORD = re.compile(r"(?!(?=\S*\d)[\w+=-]{20})(?!\S*\d{7})(?:[\w./+-]{1,60}|\S)\Z")
+_HANDLER = os.path.join("torch", "utils", "data", "_utils", "signal_handling.py")  # it interrupts any line
 _KEY = re.compile(r"[A-Za-z_][\w.-]{0,40}\Z")  # of a dict: a name that the code has, not data
 _SECRET = re.compile(r"(?i)pass|secret|token|cred|auth|api_?key|\bpin\b")
 _NO_VALUES = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
@@ -57,6 +62,8 @@ def on_failed_lines(trace: TracebackType | None, kind: str) -> list[list[Any]]:
             inner = None
         elif not is_of_torch(file):
             inner = trace
+        if file.endswith(_HANDLER):
+            return []
         raised, trace = trace, trace.tb_next
     condition = _condition(raised, kind) if raised is not None else ""
     inner = raised if condition and raised not in own else inner
@@ -198,14 +205,19 @@ def _item(value: Any, key: Any) -> Any:
     return dict.get(data, key, _MISSING) if type(data) is dict else _MISSING
 
 
-def describe(value: Any, name: str = "") -> str:
-    """Return what is said of a value: "float32 [8, 512] on cuda:0", "None", "list of 3". "": nothing."""
+def describe(value: Any, name: str, *, words: bool = True) -> str:
+    """Return what is said of a value: "float32 [8, 512] on cuda:0", "None", "list of 3". "": nothing.
+
+    `words`: whether a text of one word is shown.
+    """
     kind = type(value)
     if value is None or kind is bool:
         return str(value)
     if kind in (int, float):
         if _SECRET.search(name) or (kind is int and abs(value) > _LARGEST_NUMBER):
             return kind.__name__
+        return repr(value)
+    if kind is str and words and _WORD.match(value) and not _SECRET.search(name):
         return repr(value)
     if kind in (str, bytes):
         return f"{kind.__name__}, length {len(value)}" if value else f"an empty {kind.__name__}"
@@ -224,10 +236,20 @@ def _of_tensor(value: Any) -> str:
         known = type(value).__name__
         prefix = "" if known in ("Tensor", "Parameter") else f"{known} "
         with getattr(torch._C, "DisableTorchFunctionSubclass", contextlib.nullcontext)():
-            return f"{prefix}{str(value.dtype)[6:]} {list(value.shape)} on {value.device}"
+            return f"{prefix}{str(value.dtype)[6:]} {list(value.shape)} on {value.device}{_range(torch, value)}"
     if numpy is not None and type(value) is numpy.ndarray:
         return f"ndarray {value.dtype} {list(value.shape)}"
     return ""
+
+
+def _range(torch: Any, value: Any) -> str:
+    """Return ", from 0 to 9" for a tensor of integers on the CPU."""
+    whole = value.dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+    here = type(value) is torch.Tensor and value.device.type == "cpu" and value.layout == torch.strided
+    if not whole or not here or not 0 < value.numel() <= _MOST_INTEGERS:
+        return ""
+    least, most = (one.item() for one in torch.aminmax(value))
+    return f", all {least}" if least == most else f", from {least} to {most}"
 
 
 def _of_module(value: Any) -> str:
@@ -276,7 +298,7 @@ def _of_container(value: Any, name: str) -> str:
 
 
 def _short(value: Any, name: str) -> str:
-    """Return the description of an item, without its own items."""
+    """Return the description of an item, without its own items, and without the content of a text."""
     kind = type(value)
     nested = kind in (list, tuple, dict)
-    return f"{kind.__name__} of {len(value)}" if nested else describe(value, name) or kind.__name__
+    return f"{kind.__name__} of {len(value)}" if nested else describe(value, name, words=False) or kind.__name__
