@@ -100,6 +100,10 @@ def killed():
     exec(compile("def handler(x):\\n    raise RuntimeError('worker')", file, "exec"))
     locals()["handler"](FAILED)
 
+def gradient():
+    w = nn.Parameter(torch.zeros(2))
+    return w.view_as(w.grad)
+
 def attribute():
     net = Net()
     net.missing
@@ -134,6 +138,7 @@ EXPECTED: dict[str, list[dict[str, str]]] = {
                "empty": "an empty str"}],
     "labels": [{"labels": "int64 [3] on cpu, from 1 to 4", "zeros": "uint8 [2] on cpu, all 0"}],
     "killed": [],
+    "gradient": [{"w": "float32 [2] on cpu", "w.grad": "None"}],
     "attribute": [{"net": "Net, float32 on cpu"}],
 }  # fmt: skip
 HELD = {
@@ -314,3 +319,28 @@ def test_a_sample_that_fails_in_a_worker(mgpu: Command, tmp_path: Path) -> None:
     (line,) = json.loads((tmp_path / "log" / "result.json").read_text())["first_failure"]["values"]
     assert (line["line"], line["function"], line["condition"]) == (8, "__getitem__", "image.shape[0] != 3")
     assert line["names"] == {"image": "float32 [1, 4, 4] on cpu"}
+
+
+CAUGHT = """\
+import sys
+def main():
+    limit = 3
+    assert limit > 5, "too small"
+try:
+    main()
+except Exception as error:
+    print("Training failed:", error)
+    sys.exit(1)
+"""
+
+
+def test_an_exception_that_the_script_only_reports(mgpu: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CAUGHT)
+    done = mgpu("launch", "--yes", "--log-dir", "log", "--", sys.executable, "train.py", timeout=150)
+    first = json.loads((tmp_path / "log" / "result.json").read_text())["first_failure"]
+    assert done.returncode == 1 and first["exception"] == "AssertionError: too small", done.stderr
+    assert first["place"] == "train.py:4 in main" and first["values"][0]["condition"] == "limit <= 5"
+    (tmp_path / "train.py").write_text(CAUGHT.replace("sys.exit(1)", "error = None\nsys.exit(1)"))
+    mgpu("launch", "--yes", "--log-dir", "later", "--", sys.executable, "train.py", timeout=150)
+    first = json.loads((tmp_path / "later" / "result.json").read_text())["first_failure"]
+    assert first["exception"] is None and first["values"] == []  # handled, and then another reason to leave

@@ -43,7 +43,8 @@ _DESTROYS = re.compile(r"\bdestroy_process_group\s*\(")
 _LOADER = re.compile(r"/torch/utils/data/dataloader\.py$")
 _SLEEPS = re.compile(r"\bsleep\s*\(")
 _LOCKS = re.compile(r"\.acquire\s*\(|\bwith\b.*lock|\.wait\s*\(|\.join\s*\(|\.get\s*\(|flock|FileLock", re.I)
-_OF_GROUPS = re.compile(r"\bdist\b|\b(?:work|handle|req|fut)\w*\.wait")  # waits of torch.distributed
+_OF_GROUPS = re.compile(r"\bdist\b|(?:work|handle|req|fut)\w*\.wait")  # waits of torch.distributed
+_OF_WORK = re.compile(r"\.wait\s*\(\s*\)")  # of a collective that was started before, in C++
 _INPUT = re.compile(r"\binput\s*\(|\bbreakpoint\s*\(|set_trace\s*\(|stdin\.read")
 _OF_LOCKS = re.compile(
     r"/threading\.py$|/queue\.py$|/filelock/|/multiprocessing/(?:synchronize|connection|queues)\.py$"
@@ -126,6 +127,8 @@ def _kind(facts: HangRank, own: StackFrame | None, pending: Collective | None) -
     if _imports(facts.frames):
         return "busy"  # from a slow disk it takes minutes
     if _waits_in_torch(facts.frames):
+        return "waits"
+    if pending is not None and not facts.frames[0].library and _OF_WORK.search(facts.frames[0].text):
         return "waits"
     if not active and (elsewhere := _other_wait(facts)) is not None:
         return elsewhere

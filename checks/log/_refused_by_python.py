@@ -105,6 +105,15 @@ _VALUES = (
             (Fix("Print it, and use what is meant.", ("print(type(value), value)", "for epoch in range(epochs): ...")),
              ),
             of_code=True),
+    # Before it, Python prints what is called: of a model, all its layers.
+    Refusal("TypeError", r"argument after \*\* must be a mapping, not (?P<got>\w+)$",
+            "the line unpacks a {got} with **, where it needs a dict{at}",
+            "model(**batch) passes each field of a batch under its name. A collate function that returns the samples "
+            "as they are gives a list of dicts; a TensorDataset, or a data set that returns tuples, gives tuples.",
+            (Fix("Return one dict of tensors from the collate function.",
+                 ("DataLoader(dataset, collate_fn=transformers.default_data_collator)",
+                  "print(type(batch), batch[0].keys())")),
+             Fix("If it is a tuple or a list of tensors, pass them by position.", ("model(*batch)",))), of_code=True),
     Refusal("TypeError", r"^cannot unpack non-iterable (?P<got>\w+) object$",
             "one value of type {got} is unpacked into several names{at}",
             "The function or item on the right gives one value, and the line expects more. NoneType: the function has "

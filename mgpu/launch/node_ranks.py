@@ -65,6 +65,7 @@ class RankRecords:
 
     def _rank(self, rank: int, process: processes.Rank) -> EndedRank:
         peaks = self._memory.of(self._local, rank, process.pid)
+        raised, raised_at = rank_facts.raised(self._local, rank, process.pid)
         return EndedRank(
             rank,
             local_rank=process.local_rank,
@@ -73,7 +74,8 @@ class RankRecords:
             peak_bytes=peaks.host or None,
             peak_allocated_bytes=peaks.allocated,
             peak_reserved_bytes=peaks.reserved,
-            raised_at=rank_facts.raised_at(self._local, rank, process.pid),
+            error=raised,
+            raised_at=raised_at,
             values=rank_facts.values(self._local, rank, process.pid),
         )
 

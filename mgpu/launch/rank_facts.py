@@ -70,9 +70,9 @@ class PeakMemory:
         return stored._replace(host=max(stored.host, known)) if stored else Peaks(known, None, None)
 
 
-def raised_at(folder: Path | None, rank: int, pid: int | None) -> StackFrame | None:
-    """Return the user's line in the exception that has ended the script of a rank; None if there is none."""
-    return raised_in(folder / RECORDED / f"{rank}.{pid}.raised")[1] if folder else None
+def raised(folder: Path | None, rank: int, pid: int | None) -> tuple[str | None, StackFrame | None]:
+    """Return the exception that has ended the script of a rank, and the user's line in it; None if there is none."""
+    return raised_in(folder / RECORDED / f"{rank}.{pid}.raised") if folder else (None, None)
 
 
 def values(folder: Path | None, rank: int, pid: int | None) -> tuple[LineValues, ...]:

@@ -164,7 +164,9 @@ class Aftermath:
             if ended is None and alone:  # a single process exits as its launcher does
                 ended = returncode if code < 128 or returncode < 0 else 128 - code
             state, idle = self._states.get(rank, (None, None))
-            peaks = self._memory.of(self._folder, rank, process.pid if process else None)
+            pid = process.pid if process else None
+            peaks = self._memory.of(self._folder, rank, pid)
+            raised, raised_at = rank_facts.raised(self._folder, rank, pid)
             found.append(
                 EndedRank(
                     rank,
@@ -172,17 +174,17 @@ class Aftermath:
                     bool(ended) and ((fallen is not None and fallen.first) or alone),
                     fallen.local_rank if fallen else process.local_rank if process else None,
                     fallen.host if fallen else None,
-                    process.pid if process else fallen.pid if fallen else None,
+                    pid or (fallen.pid if fallen else None),
                     at=fallen.at if fallen else None,
-                    error=self._errors.get(rank) or (fallen.error if fallen else None),
+                    error=self._errors.get(rank) or (fallen.error if fallen else None) or raised,
                     state=state,
                     idle=idle,
                     gone_s=round(self._gone[rank], 3) if rank in self._gone else None,
                     peak_bytes=peaks.host or None,
                     peak_allocated_bytes=peaks.allocated,
                     peak_reserved_bytes=peaks.reserved,
-                    raised_at=rank_facts.raised_at(self._folder, rank, process.pid if process else None),
-                    values=rank_facts.values(self._folder, rank, process.pid if process else None),
+                    raised_at=raised_at,
+                    values=rank_facts.values(self._folder, rank, pid),
                 )
             )
         return _by_children(found[0], self._folder) if alone and len(found) == 1 else found
@@ -208,18 +210,17 @@ def _by_children(alone: EndedRank, folder: Path | None) -> list[EndedRank]:
     failed = rank_facts.failed_children(folder)
     if alone.exit_code != 1 or not failed or alone.pid in [pid for _, pid in failed]:
         return [alone]
-    return [
-        EndedRank(
-            rank,
-            1,  # multiprocessing's exit code after an exception
-            not at,
-            pid=pid,
-            peak_bytes=rank_facts.PeakMemory().of(folder, rank, pid).host or None,
-            raised_at=rank_facts.raised_at(folder, rank, pid),
-            values=rank_facts.values(folder, rank, pid),
+    found: list[EndedRank] = []
+    for rank, pid in failed:
+        raised, raised_at = rank_facts.raised(folder, rank, pid)
+        peak = rank_facts.PeakMemory().of(folder, rank, pid).host or None
+        code = 1  # of multiprocessing, after an exception
+        values = rank_facts.values(folder, rank, pid)
+        first = not found
+        found.append(
+            EndedRank(rank, code, first, pid=pid, error=raised, peak_bytes=peak, raised_at=raised_at, values=values)
         )
-        for at, (rank, pid) in enumerate(failed)
-    ]
+    return found
 
 
 def _names(run_id: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mgpu.report import failed_values, findings
 from mgpu.report.screen import Line, Screen, Style, columned
 from mgpu.secrets_masking import masked
-from mgpu.snapshot import SIGNAL_NAMES
+from mgpu.snapshot import SIGNAL_NAMES, EndedRank
 from mgpu.text import listed, plural
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         LogEntry,
         Triage,
     )
-    from mgpu.snapshot import EndedRank, FailedRank, Log, Run, UncaughtException
+    from mgpu.snapshot import FailedRank, Log, Run, UncaughtException
 
 _LABEL = 15
 _SECONDARY = 8  # causes to keep; the log of a thousand ranks may have every one
@@ -118,7 +118,7 @@ def _first_failure(cause: Cause | None, log: Log | None, run: Run | None) -> Fai
         "signal": _signal(code),
         "exit": None if code is None else 128 - code if code < 0 else code,
         "exception": masked(f"{raised.type}: {raised.message}".rstrip(": "))[:400] if raised else _error_of(first),
-        "place": raised.place if raised else None,
+        "place": raised.place if raised else _place_of(first),
         "line": raised.line if raised else None,
         "values": failed_values.entries(rank, run.ranks) if run else [],
     }
@@ -127,6 +127,12 @@ def _first_failure(cause: Cause | None, log: Log | None, run: Run | None) -> Fai
 def _signal(code: int | None) -> str | None:
     """The name of the signal that killed a process with this exit code."""
     return SIGNAL_NAMES.get(-code, f"signal {-code}") if code and code < 0 else None
+
+
+def _place_of(rank: EndedRank | FailedRank | None) -> str | None:
+    """Return the user's line of an exception that only the recorder has seen."""
+    at = rank.raised_at if isinstance(rank, EndedRank) else None
+    return f"{at.place} in {at.function}".removesuffix(" in <module>") if at else None
 
 
 def _ranks_of(cause: Cause | None) -> list[int]:

@@ -150,6 +150,13 @@ CASES = (
         "train.py:35", "in the same order", hang=hang(waits(0, *SHIFTED), waits(1, *UNSHIFTED))),
     fails("hang_collectives_differ", "the ranks wait in different collectives: rank 2 at train.py:90", "the same order",
         hang=hang(waits(0), waits(1), hang_rank(2, HAS_TORCH, frame(line=90)))),  # without a flight recorder
+    fails("hang_collectives_differ",  # it waits for one that it had started before
+        "rank 0 called all_reduce #14 of 420 float at train.py:35, but rank 1 called barrier #14 at train.py:74",
+        "in the same order",
+        hang=hang(hang_rank(0, here("bucket.work_of.wait()"), collectives=done(REDUCE)),
+                  waits(1, *done(called("barrier", 74))))),
+    well("hang_collectives_differ", "not seen in 2",  # of a lock, nothing is recorded
+        hang=hang(hang_rank(0, here("condition.wait()"), kernel_wait="futex_wait_queue"), waits(1, *done(REDUCE)))),
     well("hang_collectives_differ", "not seen", hang=hang(waits(0, *done(REDUCE)), waits(1, *done(REDUCE)))),
     fails("hang_rank_behind",
         "rank 1 did not start all_reduce #14 of 420 float, and waits in all_reduce at train.py:35",

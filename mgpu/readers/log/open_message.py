@@ -26,6 +26,9 @@ _MASKED_CHARS = 4096  # of a message, searched for secrets; far fewer are kept
 _CONVERTED_LINES = 200  # of TensorFlow's traceback in a message
 _ADVICE, _ADVICE_LINES = "IMPORTANT: PLEASE READ THIS FOR ADVICE ON HOW TO SOLVE THIS ISSUE", 40
 _ADVISED_OF = re.compile(r"Original error was: (?P<message>\S.*)")
+_MODEL = re.compile(r"(?P<name>[A-Za-z_]\w*)\($")
+_LAYER = re.compile(r"\s+(?:\(\w[\w-]*\): .*|\)|[\w.]+=.*)$")
+_MODEL_ENDS = re.compile(r"\) (?P<message>\S.*)")
 _KEYS = re.compile(r"\s*(?:Missing|Unexpected) key\(s\) in state_dict: ")
 _KEYS_CHARS = 160  # of a list of names, so that the other list is not cut
 
@@ -42,6 +45,7 @@ class OpenMessage:
     blank: bool = False  # an empty line followed: the message continues only with a line that introduces its reason
     complete: bool = False  # no further line belongs to the message
     advised: int = 0  # lines of numpy's advice so far
+    layers: int = 0  # lines of a model's layers in the message so far
     converted: int = 0  # lines of TensorFlow's traceback in the message so far, before the exception that ends it
 
     def in_converted(self, line: Line) -> bool:
@@ -58,6 +62,19 @@ class OpenMessage:
         if ends := end_of_converted(text):
             self.found = replace(self.found, type=ends[0], message=shown_message(ends[1]))
         return True
+
+    def in_layers(self, line: Line) -> bool:
+        """Whether a line is in the print of a model's layers, with which the message begins. What ends it remains."""
+        opened = _MODEL.match(self.found.message)
+        if opened is None or self.more or self.layers >= _CONVERTED_LINES:
+            return False
+        self.layers += 1
+        if ends := _MODEL_ENDS.match(line.text):
+            self.found = replace(self.found, message=shown_message(f"{opened['name']}(...) {ends['message']}"))
+            return True
+        if not _LAYER.match(line.text):
+            self.layers = _CONVERTED_LINES
+        return self.layers < _CONVERTED_LINES
 
     def in_advice(self, line: Line) -> bool:
         """Whether a line is in numpy's advice about a failed import. The line that ends it has the message."""

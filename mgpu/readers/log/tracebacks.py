@@ -357,7 +357,7 @@ class Tracebacks:
             one.found = replace(one.found, message=shown_message(torn["message"]))
             one.signatures += self._rows_of(one.found.message)
             return
-        if one.in_advice(line):
+        if one.in_layers(line) or one.in_advice(line):
             one.signatures += self._rows_of(one.found.message)
             return
         if one.in_converted(line):

@@ -6,32 +6,67 @@ Runs with any Python from 3.8 on.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+_LAUNCHERS = tuple(
+    os.path.join(*path)
+    for path in (
+        ("accelerate", "commands", "launch.py"),
+        ("torch", "distributed", "run.py"),
+        ("deepspeed", "launcher", "runner.py"),
+        ("deepspeed", "launcher", "launch.py"),
+    )
+)
+_SPAWN = os.path.join("torch", "multiprocessing", "spawn.py")
 _LONGEST = 4000  # characters of a message
 _VALUES = "_mgpu_values"  # attribute of torch's ExceptionWrapper
 
 
 def begin(recorder: Any) -> None:
-    """From now on, an exception that ends the script is recorded before Python prints it."""
-    before = sys.excepthook
+    """From now on, an exception that ends the script is recorded before Python prints it.
+
+    Also one that the script catches, and leaves with `sys.exit(1)`: it may print no more than the message.
+    """
+    import functools
+
+    before, leave = sys.excepthook, sys.exit
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         record(recorder, kind, error, trace)
         before(kind, error, trace)
 
-    sys.excepthook = hook
+    @functools.wraps(leave)
+    def record_and_leave(*status: Any) -> Any:
+        error = sys.exc_info()[1]
+        if any(status) and isinstance(error, Exception):
+            record(recorder, type(error), error, error.__traceback__)
+        return leave(*status)
+
+    sys.excepthook, sys.exit = hook, record_and_leave
 
 
 def record(recorder: Any, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Record an exception that ends this process."""
+    """Record an exception that ends this process. A process that never became a rank counts as rank 0."""
+    if recorder.rank is None and (sys.argv[:1] == ["-c"] or _is_of_launcher(trace)):
+        return
     for write in (_write_peaks, _write_raised, _write_values):
         with contextlib.suppress(Exception):
             write(recorder, kind, error, trace)
+
+
+def _is_of_launcher(trace: TracebackType | None) -> bool:
+    """Whether a launcher reports with it that one of its ranks failed."""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code.co_filename.endswith(_LAUNCHERS) or (code.co_filename.endswith(_SPAWN) and code.co_name == "join"):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def _write_peaks(recorder: Any, *_: Any) -> None:

@@ -64,7 +64,7 @@ class Recorder:
 
     def path(self, kind: str) -> str:
         """Return the path of a file of this process."""
-        return os.path.join(self.folder, f"{self.rank}.{os.getpid()}.{kind}")
+        return os.path.join(self.folder, f"{self.rank or 0}.{os.getpid()}.{kind}")
 
     def store(self, kind: str, text: str) -> None:
         """Write a file of this process, which appears with all of the text. Raises OSError."""
@@ -153,6 +153,9 @@ def begin() -> None:
     rank = os.environ.get("RANK", "")
     if rank.isdigit():
         _start(int(rank))
+    import _mgpu_raised  # type: ignore[import-not-found]
+
+    _mgpu_raised.begin(RECORDER)
     sys.meta_path.insert(0, Hooks(_hooks()))
 
 
@@ -181,11 +184,9 @@ def _start(rank: int) -> None:
         make_own(RECORDER.folder)
     RECORDER.attend(rank)
     import _mgpu_children  # type: ignore[import-not-found]
-    import _mgpu_raised  # type: ignore[import-not-found]
 
     os.register_at_fork(after_in_child=RECORDER.in_child)
     _mgpu_children.begin(RECORDER)
-    _mgpu_raised.begin(RECORDER)
 
 
 # --- hooks into torch, added when the script imports it ---

@@ -181,11 +181,19 @@ def _attribute(value: Any, name: str) -> Any:
     own = _stored(value)
     if name in own:
         return own[name]
+    if name == "grad" and _is_leaf(value):
+        return value.grad
     for kind in ("_parameters", "_buffers", "_modules"):  # of nn.Module
         group = own.get(kind)
         if isinstance(group, dict) and name in group:
             return dict.__getitem__(group, name)
     return _MISSING
+
+
+def _is_leaf(value: Any) -> bool:
+    """Whether it is a tensor of torch itself, whose gradient can be read without a warning."""
+    torch = sys.modules.get("torch")
+    return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter) and value.is_leaf
 
 
 def _stored(value: Any) -> dict[str, Any]:
