@@ -23,6 +23,7 @@ _COLLECTIVES = "https://pytorch.org/docs/stable/distributed.html"
         "script_trains_alone",
         "script_group_without_wrapper",
         "script_nothing_prepared",
+        "script_list_prepared",
         "script_group_of_one_rank",
         "script_model_not_prepared",
     ),

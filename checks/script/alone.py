@@ -32,6 +32,7 @@ _TOGETHER = re.compile(
     r"|(?!.*DistributedSampler).*(?:Distributed|Parallel|Sharded|shard|parallel|all_?reduce|broadcast|average"
     r"|(?<!a)sync(?!hronize)|hvd|horovod|apex(?!\.(?:amp|optimizers|normalization)\b)).*)"
 )
+_LIST = re.compile(r"\[.*\]$|\(.*,.*\)$", re.DOTALL)
 _WITHOUT_GRADIENTS = re.compile(r"torch\.(?:no_grad|inference_mode|set_grad_enabled)")
 
 
@@ -66,6 +67,29 @@ def script_nothing_prepared(script: Script) -> Answer:
         f"{name} never prepares anything: every rank would train alone",
         commands(python("model, optimizer, loader = {:dotted}.prepare(model, optimizer, loader)", name)),
     )
+
+
+@check(Severity.WARNING, source=_PREPARING, given=with_accelerate)
+def script_list_prepared(script: Script) -> Answer:
+    """The script passes a list to prepare, which returns it as it is: nothing in it is prepared.
+
+    Why: prepare looks at each of its arguments, and not into a list or a tuple. The model is not wrapped, so every rank
+    trains a model of its own, on all the data.
+
+    Fix: Pass the objects as arguments of their own.
+    """
+    for call in calls(script, rf"{_ACCELERATOR}\.prepare"):
+        if len(call.written) == 1 and not call.keywords and _LIST.match(call.written[0]):
+            objects = call.written[0].strip("[]()").rstrip(", ")
+            name = call.on or "accelerator"
+            return finding(
+                script,
+                call,
+                "prepare gets one list, which it returns unprepared: every rank would train alone",
+                Fix("Pass the objects themselves.", (python("{:dotted}.prepare(*objects)", name),)),
+                objects=objects,
+            )
+    return Ok("no list is passed to prepare")
 
 
 @check(Severity.WARNING, source=DDP_DOC, given=requires_kind("ddp"))

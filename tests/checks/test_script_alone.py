@@ -116,6 +116,15 @@ CASES = (
         script=read(PLAIN_BACKWARD)),
     well("script_nothing_prepared", "something is prepared", script=good("alone-an-accelerator-that-prepares-nothing")),
     well("script_nothing_prepared", "no visible training loop", script=read(HANDED_ON)),
+    warns("script_list_prepared", "prepare gets one list", "prepare(*objects)", at=(7, 20),
+        script=bad("alone-a-list-that-is-prepared")),
+    warns("script_list_prepared", "prepare gets one list", "prepare(*objects)", at=(4, 9),
+        script=read("from accelerate import Accelerator\naccelerator = Accelerator()\nmodel = Net()\n"
+                    "x = y = accelerator.prepare((model, optimizer))\n")),
+    well("script_list_prepared", "no list", script=good("alone-a-list-that-is-prepared")),
+    well("script_list_prepared", "no list", script=read("from accelerate import Accelerator\n"
+        "accelerator = Accelerator()\nmodel = accelerator.prepare((model))\nparts = accelerator.prepare(models[0])\n")),
+    skips("script_list_prepared", "scripts that use ddp", script=bad("alone-a-group-and-no-wrapper")),
     skips("script_nothing_prepared", "scripts that use ddp", script=bad("alone-a-group-and-no-wrapper")),
     warns("script_group_without_wrapper", "nothing averages gradients", "DistributedDataParallel(model)",
         script=bad("alone-a-group-and-no-wrapper")),
