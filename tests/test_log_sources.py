@@ -456,3 +456,41 @@ def test_an_exception_of_the_script_is_not_blamed_on_what_hangs(mgpu: Run, tmp_p
     )
     (tmp_path / "run.log").write_text(log)
     assert json.loads(mgpu("doctor", "--log", "run.log", "--json").stdout)["foreseen"] == []
+
+
+SUMS = """\
+import torch
+
+def train(model, batches):
+    total = 0
+    for batch in batches:
+{reset}        total += model(batch).sum()
+        {backward}
+
+train(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), [torch.ones(1, 2)] * 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("backward", "named"),
+    [("total.backward()", True), ("torch.autograd.backward(total)", True), ("total.add(0).backward()", False)],
+)
+def test_a_sum_of_losses_that_keeps_the_graph_of_earlier_steps(
+    mgpu: Run, tmp_path: Path, backward: str, named: bool
+) -> None:
+    (tmp_path / "train.py").write_text(SUMS.format(reset="", backward=backward))
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "second time" in done.stderr
+    (tmp_path / "run.log").write_text(done.stderr)
+    shown = " ".join(mgpu("doctor", "--log", "run.log").stdout.split())
+    assert ("train.py:6 in train adds to total with +=" in shown) is named
+    assert ("total_loss += loss.item()" in shown) is named
+
+
+@pytest.mark.parametrize(("size", "title"), [("0", "share of the batch is less"), ("2.5", "gets batch_size=2.5")])
+def test_a_batch_size_that_is_none(mgpu: Run, tmp_path: Path, size: str, title: str) -> None:
+    (tmp_path / "run.log").write_text(
+        'Traceback (most recent call last):\n  File "/r/train.py", line 3, in <module>\n    load(n // ranks)\n'
+        f"ValueError: batch_size should be a positive integer value, but got batch_size={size}\n"
+    )
+    assert title in " ".join(mgpu("doctor", "--log", "run.log").stdout.split())

@@ -25,6 +25,10 @@ _UNSET = re.compile(r"(?:local variable|free variable|variable) '(?P<name>\w+)'"
 _PATH = re.compile(r"'(?P<path>[^'\n]*[^'\n/])/?'")
 _SHORTEST_DEFAULT = 3  # characters of a path
 _PARSED = re.compile(r"(?:self\.)?\w*(?:args|arguments|opts?|options|FLAGS)\.\w+$")  # what parse_args() returns
+_ONE_STEPS_LOSS = Fix(
+    "Call backward() on the loss of this step, and sum plain numbers for the log.",
+    ("loss.backward()", "total_loss += loss.item()"),
+)
 _WITHOUT_GRADIENTS = Fix(
     "Evaluate without gradients.", ("with torch.no_grad():", "@torch.no_grad()  # above the function")
 )
@@ -39,6 +43,7 @@ def with_source(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     option = _default_path(one)
     says = _says(one, option)
     better = [_pass_path(option)] if option else []
+    better += [_ONE_STEPS_LOSS] if says and _summed(one) and "second time" in one.message else []
     better += [_WITHOUT_GRADIENTS] if _of_kind(one.defined, "keeps_gradients") else []
     cause = f"{says} {problem.cause}" if says else problem.cause
     raises = any(part.kind == "condition" and part.place == one.place for part in one.defined)
@@ -81,6 +86,11 @@ def _says(one: UncaughtException, option: Definition | None) -> str:
             f"{kept.name}() evaluates with gradients ({kept.place}): nothing in the files of the traceback turns them "
             "off. Torch then keeps all activations for a backward pass that never comes."
         )
+    if "backward through the graph a second time" in one.message and (sum_of := _summed(one)):
+        return (
+            f"{sum_of.place} adds to {sum_of.name} with +=, which keeps the graph of what was added before: unless "
+            "each step begins with a new sum, backward() goes through the graphs of the earlier steps again."
+        )
     if similar := _of_kind(found, "similar_name"):
         return f"There is a similar name: {similar.name} ({similar.place})."
     if "NoneType" in one.message:
@@ -96,6 +106,21 @@ def _says(one: UncaughtException, option: Definition | None) -> str:
     if similar := _of_kind(found, "similar_parameter"):
         return f"The definition ({similar.place}) has a parameter named {similar.name}."
     return ""
+
+
+def _summed(one: UncaughtException) -> Definition | None:
+    """Return the line that adds to the very sum whose backward failed."""
+    return next(
+        (
+            part
+            for part in one.defined
+            if part.kind == "set"
+            and part.name.isidentifier()
+            and part.code.startswith(f"{part.name} += ")
+            and re.search(rf"\bbackward\({part.name}\)|\b{part.name}\.backward\(", one.own_code or "")
+        ),
+        None,
+    )
 
 
 def _of_kind(found: Sequence[Definition], kind: str) -> Definition | None:

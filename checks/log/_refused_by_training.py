@@ -231,11 +231,19 @@ _CAPTURES = alike(
     types="RuntimeError",
 )
 _LOADERS = alike(
+    "A total batch that is divided by the number of ranks with // gives 0 if it is smaller than that number. So does "
+    "the length of a dataset that is empty, if it is the batch size.",
+    (Fix("Print both numbers of the division; use a larger total batch, or fewer ranks.",
+         ("print(total_batch, world_size)", "assert total_batch >= world_size")),),
+    (r"batch_size should be a positive integer value, but got batch_size=0(?!\S)",
+     "the DataLoader gets batch_size=0: each rank's share of the batch is less than one sample, or the dataset is "
+     "empty{at}"),
+) + alike(
     "The number must be a whole one of the right size. / gives floating point numbers, and a length of 0 comes from an "
     "empty dataset: a path, a filter or a split without samples.",
     (Fix("Print the length of the dataset, and use // for sizes.",
          ("print(len(dataset))", "DataLoader(dataset, batch_size=total // ranks)")),),
-    (r"batch_size should be a positive integer value, but got batch_size=(?P<got>\S+)",
+    (r"batch_size should be a positive integer value, but got batch_size=(?!0(?:\s|$))(?P<got>\S+)",
      "the DataLoader gets batch_size={got}{at}"),
     (r"num_samples should be a positive integer value, but got num_samples=(?!0(?:\s|$))(?P<got>\S+)",
      "the sampler has {got} samples to draw from{at}"),
