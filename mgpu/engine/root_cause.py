@@ -15,7 +15,7 @@ from typing import get_args
 from mgpu import engine
 from mgpu.check import KINDS, Check, EffectOf, Kind, Place, Role, Tag
 from mgpu.engine import Outcome, selections
-from mgpu.snapshot import Config, FailedRank, Hang, Log, Run, SignatureMatch, Snapshot, Storage
+from mgpu.snapshot import Config, FailedRank, Hang, LineValues, Log, Run, SignatureMatch, Snapshot, Storage
 
 # torchrun waits 30 s between TERM and KILL for its ranks. A rank that is killed this much later was killed by torchrun.
 _CHILD_EXITED = "ProcessExitedException"  # torch's spawn raises it in the parent of the rank
@@ -64,8 +64,20 @@ def find_cause(
     storage: Storage | None = None,
 ) -> Verdict:
     """Run the checks on a finished run and its log, and choose the cause. `hang`: what its ranks did before the end."""
+    log = _with_values(log, run) if log and run else log
     snapshot = Snapshot(log=log, run=run, config=config, hang=hang, storage=storage)
     return choose(engine.judge(snapshot, selections.ENDED), log, run)
+
+
+def _with_values(log: Log, run: Run) -> Log:
+    """Return the log, each exception with the values that a rank which failed at its line has recorded."""
+    failed = [rank.values for rank in sorted(run.ranks, key=lambda rank: not rank.first) if rank.values]
+
+    def values_at(place: str | None) -> tuple[LineValues, ...]:
+        own = (place or "").partition(" ")[0]
+        return next((lines for lines in failed if any(line.place == own for line in lines)), ())
+
+    return replace(log, raised=tuple(replace(one, recorded=values_at(one.place)) for one in log.raised))
 
 
 def choose(outcomes: Sequence[Outcome], log: Log | None, run: Run | None) -> Verdict:

@@ -26,7 +26,14 @@ from mgpu.snapshot.accelerate_config import (
     Plan,
     Scalar,
 )
-from mgpu.snapshot.exception_facts import CutTraceback, Definition, HandledException, TracedCall, UncaughtException
+from mgpu.snapshot.exception_facts import (
+    CutTraceback,
+    Definition,
+    HandledException,
+    LineValues,
+    TracedCall,
+    UncaughtException,
+)
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Moment, Once, SecretsByKey, Subject, Text, Variable, Version
 from mgpu.snapshot.fleet_facts import (
@@ -113,7 +120,6 @@ from mgpu.snapshot.run_facts import (
     GpuWork,
     LastRun,
     LastStep,
-    LineValues,
     Log,
     LoneWork,
     NotFinite,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Text
 
@@ -61,6 +63,22 @@ class HandledException:
 
 
 @dataclass(frozen=True)
+class LineValues:
+    """What the names on a line of the user's code stood for when an exception passed it."""
+
+    file: Text
+    line: int
+    function: Label
+    values: Mapping[Text, Text]  # "batch['labels']" -> "int64 [8, 512] on cuda:0"
+    condition: Text | None = None  # of a line that raised the exception itself: what held there, as the code has it
+
+    @property
+    def place(self) -> str:
+        """As a finding shows it: "train.py:31"."""
+        return f"{self.file.rpartition('/')[2]}:{self.line}"
+
+
+@dataclass(frozen=True)
 class UncaughtException:
     """An uncaught Python exception, read from a traceback in a log."""
 
@@ -103,6 +121,7 @@ class UncaughtException:
     pythons: tuple[Label, ...] = ()  # of a failed import: the Python that runs, and another one, of the deepest frame
     began: HandledException | None = None  # the first of its chain, if this one was raised while it was handled
     defined: tuple[Definition, ...] = ()  # of the names in its deepest own line, if the source is beside the log
+    recorded: tuple[LineValues, ...] = ()  # what the names on its lines stood for, in a rank of a launch
 
 
 @dataclass(frozen=True)

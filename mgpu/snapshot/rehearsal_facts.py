@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
 
+from mgpu.snapshot.exception_facts import LineValues
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Pid, Text
-from mgpu.snapshot.run_facts import LineValues
 
 # stopped: all ranks made the steps, and were stopped. finished: the script ended before. failed: a rank failed.
 # stalled: no rank made progress any more. timed_out: the limit was reached.

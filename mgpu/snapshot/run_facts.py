@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from mgpu.durations import seconds_between
-from mgpu.snapshot.exception_facts import CutTraceback, UncaughtException
+from mgpu.snapshot.exception_facts import CutTraceback, LineValues, UncaughtException
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Name, Pid, Text
 from mgpu.snapshot.hang_facts import StackFrame
@@ -235,22 +235,6 @@ SIGNAL_NAMES = {
     31: "SIGSYS",
 }
 # fmt: on
-
-
-@dataclass(frozen=True)
-class LineValues:
-    """What the names on a line of the user's code stood for when an exception passed it."""
-
-    file: Text
-    line: int
-    function: Label
-    values: Mapping[Text, Text]  # "batch['labels']" -> "int64 [8, 512] on cuda:0"
-    condition: Text | None = None  # of a line that raised the exception itself: what held there, as the code has it
-
-    @property
-    def place(self) -> str:
-        """As a finding shows it: "train.py:31"."""
-        return f"{self.file.rpartition('/')[2]}:{self.line}"
 
 
 @dataclass(frozen=True)

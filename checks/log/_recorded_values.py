@@ -1,0 +1,73 @@
+"""What do the values that the recorder noted on the failed line say about the exception, beyond its message?
+
+Only of a launch: a log that somebody sent has no such values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
+from mgpu.check import Problem
+from mgpu.snapshot import LineValues, Log, UncaughtException
+
+from ._messages import short_name
+
+_ROWS = re.compile(r"Embedding\((\d+), \d+")
+_RANGE = re.compile(r"u?int\d* \[[\d, ]*\] on cpu, (?:all (?P<all>-?\d+)|from (?P<least>-?\d+) to (?P<most>-?\d+))")
+_LOGITS = re.compile(r"(?:b?float\d*) \[(?P<shape>\d+(?:, \d+)+)\]")
+_KEYS = re.compile(r"\w+ with (?P<keys>.+?)(?: and \d+ more)?$")
+_ALIKE = 0.75  # of difflib; "label" and "labels" are 0.91
+_OUT_OF_RANGE = re.compile(r"index out of range in self|Target -?\d+ is out of bounds|out of bounds")
+
+
+def with_values(problem: Problem, facts: Mapping[str, Any]) -> Problem:
+    """Return the problem with what the recorded values of its exception's line show."""
+    log: Log | None = facts.get("log")
+    place = problem.place
+    if log is None or place is None:
+        return problem
+    one = next((one for one in log.raised if (one.file, one.line) == (place.file, place.line)), None)
+    said = next(_says(one, one.recorded), "") if one is not None else ""
+    return replace(problem, cause=f"{said} {problem.cause}".strip()) if said else problem
+
+
+def _says(one: UncaughtException, lines: tuple[LineValues, ...]) -> Iterator[str]:
+    for line in lines:
+        if short_name(one.type) == "KeyError":
+            yield from _near_key(one.message.strip("'\""), line.values)
+        elif _OUT_OF_RANGE.search(one.message):
+            yield from _without_row(line.values)
+
+
+def _near_key(key: str, values: Mapping[str, str]) -> Iterator[str]:
+    """Say which key there is that is nearly the missing one: "labels" and "label", "f1" and "eval_f1"."""
+    for name, text in values.items():
+        found = _KEYS.match(text)
+        keys = found["keys"].split(", ") if found else []
+        ends = [one for one in keys if one.endswith(f"_{key}")]
+        near = ends if len(ends) == 1 else get_close_matches(key, keys, 1, _ALIKE)
+        if near and key not in keys:
+            yield f"{name} has '{near[0]}', and no '{key}'."
+
+
+def _without_row(values: Mapping[str, str]) -> Iterator[str]:
+    """Say which index has no row in an embedding, or no class in the predictions."""
+    tables = [(name, int(found[1]), "rows") for name, text in values.items() if (found := _ROWS.match(text))]
+    for name, text in values.items() if not tables else ():
+        if found := _LOGITS.match(text):
+            tables.append((name, int(found["shape"].split(", ")[1]), "classes"))
+    if len(tables) != 1:
+        return
+    table, rows, what = tables[0]
+    for name, text in values.items():
+        found = _RANGE.match(text)
+        if found is None:
+            continue
+        least, most = (int(found[part] or found["all"]) for part in ("least", "most"))
+        if most >= rows or (least < 0 and what == "rows"):
+            worst = f"contains {most:,}" if most >= rows else f"contains {least:,}"
+            yield f"{name} {worst}, and {table} has {rows:,} {what}: 0 to {rows - 1:,}."

@@ -1,0 +1,64 @@
+"""What the values of a failed line, which a launch records, add to the explanation of its exception."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mgpu.engine import root_cause
+from mgpu.readers.log import read
+from mgpu.snapshot import EndedRank, LineValues, Run
+from tests.test_log_contexts import RAISED
+
+BATCH = {"batch": "dict with input_ids, label"}
+TABLE = {"self.wpe": "Embedding(64, 32), float32 on cpu", "ids": "int64 [1, 96] on cpu, from 0 to 95"}
+
+
+def cause(error: str, values: dict[str, str], folder: Path, line: int = 41) -> str:
+    """The cause of an exception at train.py:41, where the names had these values."""
+    (folder / "run.log").write_text(RAISED.format(code="out = step(batch['labels'])", error=error))
+    log = read.read_logs([folder / "run.log"])
+    recorded = (LineValues("/home/u/train.py", line, "main", values),)
+    run = Run(1, 1, 9.0, ranks=(EndedRank(0, 1, first=True, values=recorded),), expected=1)
+    first = root_cause.find_cause(log, run).first
+    assert first is not None and first.outcome.problem is not None
+    return first.outcome.problem.cause
+
+
+@pytest.mark.parametrize(
+    ("error", "values", "said"),
+    [
+        ("KeyError: 'labels'", BATCH, "batch has 'label', and no 'labels'."),
+        ("KeyError: 'f1'", {"m": "dict with eval_loss, eval_f1 and 3 more"}, "m has 'eval_f1', and no 'f1'."),
+        ("IndexError: index out of range in self", TABLE, "ids contains 95, and self.wpe has 64 rows: 0 to 63."),
+        (
+            "IndexError: index out of range in self",
+            {"e": "Embedding(10, 4)", "ids": "int64 [8] on cpu, from -100 to 3"},
+            "ids contains -100, and e has 10 rows: 0 to 9.",
+        ),
+        (
+            "IndexError: Target 2 is out of bounds.",
+            {"logits": "float32 [8, 2] on cpu", "y": "int64 [8] on cpu, from 1 to 2"},
+            "y contains 2, and logits has 2 classes: 0 to 1.",
+        ),
+    ],
+)
+def test_values_name_what_the_message_does_not(error: str, values: dict[str, str], said: str, tmp_path: Path) -> None:
+    assert cause(error, values, tmp_path).startswith(said)
+    assert said not in cause(error, values, tmp_path, line=40)  # of another line
+
+
+@pytest.mark.parametrize(
+    ("error", "values"),
+    [
+        ("KeyError: 'labels'", {"batch": "dict with input_ids, mask"}),
+        ("KeyError: 'labels'", {"batch": "dict of 3"}),
+        ("IndexError: index out of range in self", {**TABLE, "ids": "int64 [1, 9] on cpu, from 0 to 63"}),
+        ("IndexError: index out of range in self", {**TABLE, "other": "Embedding(9, 3)"}),
+        ("IndexError: Target 2 is out of bounds.", {"a": "float32 [8, 2] on cpu", "y": "int64 [8] on cuda:0"}),
+        ("ValueError: no", TABLE),
+    ],
+)
+def test_values_that_show_nothing_add_nothing(error: str, values: dict[str, str], tmp_path: Path) -> None:
+    assert cause(error, values, tmp_path) == cause(error, values, tmp_path, line=40)
