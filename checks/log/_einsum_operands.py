@@ -12,7 +12,7 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import call_of
+from .._followed_values import call_of
 
 _DIMENSIONS = re.compile(
     r"subscripts in the equation \((?P<named>\d+)\) (?:does not match|is more than) the number of dimensions "

@@ -27,7 +27,7 @@ _WRITES = (
 
 def _in_script(log: Log, raised: UncaughtException | None) -> bool:
     """Whether the script's own code made the call, and no package."""
-    return raised is not None and raised.packages[-1:] == ("",)
+    return raised is not None and raised.raised_in_own_code
 
 
 # fmt: off

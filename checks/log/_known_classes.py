@@ -39,7 +39,7 @@ _MODEL = re.compile(r"(?i)(?:^|[._])(?:model|net|network|policy|actor|critic|enc
 def of_known_class(one: UncaughtException) -> Meaning | None:
     """Explain an attribute that an object of Python's or torch's own classes does not have."""
     found = _LACKS.match(one.message)
-    own = one.packages[-1:] == ("",) or asked_by_script(one)
+    own = one.raised_in_own_code or asked_by_script(one)
     if not found or not own or not one.place:
         return None
     owner, name, code = found["owner"], found["name"], one.own_code or one.code or ""

@@ -10,7 +10,7 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import call_of
+from .._followed_values import call_of
 from ._refusal import layer_of
 
 _PAIR = re.compile(

@@ -10,7 +10,7 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import parsed
+from .._followed_values import parsed
 
 # These expand the prediction and the target with torch.broadcast_tensors(input, target): a is the prediction's size.
 _LOSS = re.compile(r"^torch/nn/functional\.py in (?P<name>mse_loss|l1_loss|smooth_l1_loss|huber_loss)$")

@@ -12,7 +12,7 @@ from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import with_article
 
 from .. import _conditions as conditions
-from ._followed_values import reads_attribute
+from .._followed_values import reads_attribute
 
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+(?=[A-Z`'\"(\[])|\n+")
 _ADVISES = re.compile(
@@ -206,7 +206,7 @@ def _missing(one: UncaughtException) -> str:
         return f" {found['of']} is empty: its length is 0. {_WHERE_EMPTY}"
     if short == "ZeroDivisionError" and (found := _only(_DIVISOR, code)):
         return f" {found['of']} is 0."
-    said = one.packages[-1:] == ("",) and "next(iter(" not in code  # what the script's own line ran out of
+    said = one.raised_in_own_code and "next(iter(" not in code  # what the script's own line ran out of
     if short == "StopIteration" and not said and (found := _NEXT.search(code)):
         return f" {found['of']} has no items, or none left. {_WHERE_EMPTY}"
     if short == "ValueError" and "empty sequence" in one.message and (found := _only(_SMALLEST, code)):

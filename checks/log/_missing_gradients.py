@@ -20,7 +20,7 @@ _TAKES = re.compile(r"\bgrads?\b|\.grad\b|_grads?\b")
 
 def no_gradients(one: UncaughtException) -> Meaning | None:
     """Return what an empty list means in a function of the script that takes all gradients; None if it is another."""
-    if one.packages[-1:] != ("",) or not one.frames or not _NOTHING.search(one.message):
+    if not one.raised_in_own_code or not one.frames or not _NOTHING.search(one.message):
         return None
     inner = one.frames[-1]
     if not _COLLECTS.search(inner) and not (_STEPS.search(inner) and _TAKES.search(one.code or "")):

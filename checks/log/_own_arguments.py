@@ -15,7 +15,7 @@ from mgpu.signature import Meaning as OfRow
 from mgpu.snapshot import UncaughtException
 from mgpu.text import plural
 
-from ._followed_values import call_of, subscript
+from .._followed_values import call_of, subscript
 from ._messages import short_name
 from ._own_objects import PLAIN, Meaning
 from ._several_indices import index_in_own_line, one_of_several
@@ -140,7 +140,7 @@ def index_of_array(groups: Mapping[str, str], raised: UncaughtException | None) 
     None for a tensor in a library's line, or in a line that does not show which one it is.
     """
     of_numpy, index, size = groups["kind"] == "axis", groups["index"], _elements(groups["size"])
-    own = raised is not None and raised.packages[-1:] == ("",)
+    own = raised is not None and raised.raised_in_own_code
     code = (raised.code if raised and own else raised.own_code if raised and of_numpy else "") or ""
     marked = subscript(raised) if raised and own else None
     code = f"{marked[0]}[{marked[1]}]" if marked else code

@@ -127,7 +127,7 @@ def product_in_plain_script(groups: Mapping[str, str], raised: UncaughtException
         return None
     at, rows, columns = f" ({raised.place})" if raised.place else "", groups["b"], groups["c"]
     product = _PRODUCT.search(raised.code or "")
-    if raised.packages[-1:] == ("",) and product:
+    if raised.raised_in_own_code and product:
         return Meaning(
             f"two matrices cannot be multiplied: {groups['a']}x{rows} and {columns}x{groups['d']}{at}",
             f"The first has {rows} columns and the second {columns} rows, and these must be equal. One of them has to "

@@ -56,7 +56,7 @@ class Refusal:
     def read(self, one: UncaughtException, text: str) -> Meaning | None:
         """Return what an exception means; None if it is another one."""
         types = self.types.split()
-        if (types and short_name(one.type) not in types) or (self.own and one.packages[-1:] != ("",)):
+        if (types and short_name(one.type) not in types) or (self.own and not one.raised_in_own_code):
             return None
         package = one.packages[-1] if one.packages else ""
         if self.in_package and not package:

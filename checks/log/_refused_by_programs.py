@@ -134,7 +134,7 @@ _RETURNS = {
 def _other_api(one: UncaughtException) -> Meaning | None:
     """Explain a wrapper whose environment returns what another release of gym returns."""
     found = _VALUES.match(one.message)
-    code = (one.code or "") if one.packages[-1:] != ("",) else ""
+    code = "" if one.raised_in_own_code else one.code or ""
     call = _CALLS.search(code)
     wanted = int(found["wanted"]) if found else 0
     if not found or not call or "=" not in code[: call.start()]:

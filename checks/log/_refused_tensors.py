@@ -34,7 +34,7 @@ def _at(one: UncaughtException) -> str:
 
 def _own_code(one: UncaughtException) -> str:
     """Return the line of the script's own code through which the exception passed."""
-    return (one.code if one.packages[-1:] == ("",) else one.own_code) or one.own_code or ""
+    return (one.code if one.raised_in_own_code else one.own_code) or one.own_code or ""
 
 
 def _only(pattern: re.Pattern[str], code: str) -> str | None:

@@ -41,7 +41,7 @@ def _plain(raised: UncaughtException | None) -> bool:
 
 def reshaped(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a shape, written in the script's own line, that does not fit the number of elements."""
-    own = raised is not None and _plain(raised) and raised.packages[-1:] == ("",)
+    own = raised is not None and _plain(raised) and raised.raised_in_own_code
     sizes, count = _sizes(groups["shape"]), int(groups["size"])
     if raised is None or not own or _WHOLE_SHAPE.search(raised.code or "") or not sizes or 0 in sizes:
         return None

@@ -16,7 +16,7 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 from mgpu.text import plural
 
-from ._followed_values import parsed
+from .._followed_values import parsed
 
 
 class _Item(NamedTuple):
@@ -79,7 +79,7 @@ def one_of_several(code: str, groups: Mapping[str, str], raised: UncaughtExcepti
 
 def index_in_own_line(groups: Mapping[str, str], raised: UncaughtException) -> Meaning | None:
     """Explain an index into a tensor in a line of the script's that does not show which one it is."""
-    if raised.packages[-1:] != ("",):
+    if not raised.raised_in_own_code:
         return None
     at = f" ({raised.place})" if raised.place else ""
     line = f' The line is "{raised.code}".' if raised.code else ""

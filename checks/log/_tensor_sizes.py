@@ -10,8 +10,8 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import Log, UncaughtException
 
+from .._followed_values import operands, underlined
 from ._circumstances import either, never, shown, through
-from ._followed_values import operands, underlined
 from ._image_cases import NO_TEXT
 from ._loss_sizes import prediction_and_target
 from ._optimizer_state import LARGEST_SPLIT, LOADS, SMALLEST_SHARD, of_other_parameters, of_other_ranks
@@ -211,7 +211,7 @@ def _in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None
 
 def _sides(groups: Mapping[str, str], raised: UncaughtException) -> str:
     """Return which operand has which size, if Python underlines the operator that failed."""
-    if not (sides := operands(raised)) or raised.packages[-1:] != ("",) or len("".join(sides)) > _LONGEST:
+    if not (sides := operands(raised)) or not raised.raised_in_own_code or len("".join(sides)) > _LONGEST:
         return ""
     left, right = sides
     batch = (

@@ -24,7 +24,7 @@ _ASKED = re.compile(r"\b(?:input|raw_input)\(|sys\.argv\[")
 
 def text_among_numbers(raised: UncaughtException) -> Meaning | None:
     """Return what the line and the frames show of such a text; None for a framework's own line."""
-    own, code = raised.packages[-1:] == ("",), raised.own_code or raised.code or ""
+    own, code = raised.raised_in_own_code, raised.own_code or raised.code or ""
     at = f" ({raised.place})" if raised.place else ""
     line = f' The line is "{code}".' if code else ""
     if own and _COMPARED.search(raised.message) and _SORTS.search(code):

@@ -15,7 +15,7 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import parsed
+from .._followed_values import parsed
 from ._module_cases import called_module, input_not_moved, never_moved, of_accelerate
 
 # https://github.com/pytorch/pytorch/blob/main/c10/core/DeviceGuard.h and aten/src/ATen/core/adaption.cpp

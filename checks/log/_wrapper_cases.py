@@ -16,7 +16,7 @@ _OF_TORCH = within(r"^torch/nn/modules/module\.py in __getattr__$")
 
 def _in_own_code(log: Log, raised: UncaughtException | None) -> bool:
     """Whether the script's own line is the deepest one: torch's modules look up their attributes in torch's code."""
-    return bool(raised and raised.place and raised.frames and raised.packages[-1:] == ("",))
+    return bool(raised and raised.place and raised.frames and raised.raised_in_own_code)
 
 
 _NO_MODULE: Applies = every(_in_own_code, never(_OF_TORCH))

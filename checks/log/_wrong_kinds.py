@@ -87,7 +87,7 @@ _LOSSES = frozenset({"loss_logged", "training_loss_finite", "training_loss_nan"}
 
 def _own(one: UncaughtException) -> bool:
     """Whether the deepest frame is in a file of the script's own."""
-    return one.packages[-1:] == ("",) and bool(one.place)
+    return one.raised_in_own_code and bool(one.place)
 
 
 def _only(pattern: str, code: str) -> str | None:

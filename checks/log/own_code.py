@@ -32,7 +32,7 @@ def _of_checkpoint(one: UncaughtException, name: str) -> bool:
 
 def _own(one: UncaughtException) -> bool:
     """Whether the deepest frame is in a file of the script's own."""
-    return one.packages[-1:] == ("",) and bool(one.place)
+    return one.raised_in_own_code and bool(one.place)
 
 
 def _problem(one: UncaughtException, meant: Answered) -> Problem:

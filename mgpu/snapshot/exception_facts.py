@@ -103,6 +103,11 @@ class UncaughtException:
     began: HandledException | None = None  # the first of its chain, if this one was raised while it was handled
     defined: tuple[Definition, ...] = ()  # of the names in its deepest own line, if the source is beside the log
 
+    @property
+    def raised_in_own_code(self) -> bool:
+        """Whether its deepest frame is in one of the user's own files, not in a package."""
+        return self.packages[-1:] == ("",)
+
 
 @dataclass(frozen=True)
 class CutTraceback:
