@@ -11,6 +11,7 @@ from mgpu.check import Fix
 from mgpu.command_line import shell
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._names_not_set import Answered
 
 _FORWARD = re.compile(r"^torch/nn/modules/module\.py in (?:_forward_unimplemented|forward)$")
@@ -25,7 +26,7 @@ _DISTRIBUTION = re.compile(r"^torch/distributions/(?:distribution|exp_family)\.p
 def without_method(one: UncaughtException) -> Answered | None:
     """Explain a method that only the base class has; None if another function raised the exception."""
     frame = one.frames[-1] if one.frames else ""
-    at = f" ({one.place})" if one.place else ""
+    at = at_place(one)
     if _FORWARD.match(frame):
         return Answered(
             f"a module was called that has no forward(){at}",

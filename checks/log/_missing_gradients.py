@@ -7,6 +7,7 @@ import re
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._own_objects import Meaning
 
 _NOTHING = re.compile(
@@ -25,7 +26,7 @@ def no_gradients(one: UncaughtException) -> Meaning | None:
     inner = one.frames[-1]
     if not _COLLECTS.search(inner) and not (_STEPS.search(inner) and _TAKES.search(one.code or "")):
         return None
-    at = f" ({one.place})" if one.place else ""
+    at = at_place(one)
     return Meaning(
         f"no parameter of the optimizer has a gradient: the list of gradients is empty{at}",
         "The function collects the parameters whose .grad is not None, and found none. backward() did not run before "

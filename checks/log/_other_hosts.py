@@ -10,6 +10,7 @@ from mgpu.command_line import shell
 from mgpu.signature import Case, Meaning
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._circumstances import line_of
 
 _HUB = r"(?:[\w.-]*\.)?(?:huggingface\.co|hf\.co|hf-mirror\.com|xethub\.hf\.co|wandb\.ai|amazonaws\.com|github\w*\.com)"
@@ -56,7 +57,7 @@ def of_host(groups: Mapping[str, str], raised: UncaughtException | None) -> Mean
         "the connection failed",
         "This node has no internet access or needs a proxy, or the service failed for a while.",
     )
-    at = f" ({raised.place})" if raised.place else ""
+    at = at_place(raised)
     return Meaning(
         f"{host} could not be reached: {what}{at}",
         why,

@@ -13,6 +13,7 @@ from mgpu.check import Fix
 from mgpu.command_line import shell
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._messages import short_name
 from ._own_objects import Meaning
 
@@ -74,7 +75,7 @@ class Refusal:
         if not (line := re.search(self.line, one.own_code or one.code or "")):
             return None
         groups = {name: value or "" for name, value in {**line.groupdict(), **found.groupdict()}.items()}
-        groups["at"] = f" ({one.place})" if one.place else ""
+        groups["at"] = at_place(one)
         groups["layer"], groups["package"] = layer_of(one), package
         shows = self.look if _CUT not in groups.get("path", "") else None
         shown = (Fix(shows.text, (shell(shows.command, **groups),)),) if shows else ()

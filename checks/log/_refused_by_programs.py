@@ -10,6 +10,7 @@ import re
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._own_objects import Meaning
 from ._refusal import Refusal
 from ._refused_by_services import refused_by_service
@@ -143,7 +144,7 @@ def _other_api(one: UncaughtException) -> Meaning | None:
     if wanted not in (new[0], old[0]):
         return None
     expected, returned = (new, old) if wanted == new[0] else (old, new)
-    at = f" ({one.place})" if one.place else ""
+    at = at_place(one)
     release = "gym before 0.26" if expected == old else "gymnasium, and gym since 0.26"
     return Meaning(
         f"{call['call']}() of the environment does not return {expected[0]} values, as a wrapper around it expects{at}",

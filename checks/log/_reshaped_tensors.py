@@ -13,6 +13,8 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
+
 _FIRST_OF_IMAGE = 2  # batch and channels come first
 _WHOLE_SHAPE = re.compile(r"\.(?:reshape|view)\(\s*(?:[\w.]+\.shape|[\w.]+\.size\(\)|\*[\w.]+\.shape)\s*\)")
 _PRINT = Fix("Print the shape just before that line.", ("print(x.shape)",))
@@ -24,10 +26,6 @@ _OF_BATCH = Fix(
     "Take the batch size from the tensor, or leave out a smaller last batch in training.",
     ("x.reshape(x.shape[0], -1)", "DataLoader(..., drop_last=True)"),
 )
-
-
-def _at(raised: UncaughtException) -> str:
-    return f" ({raised.place})" if raised.place else ""
 
 
 def _sizes(text: str) -> list[int]:
@@ -48,7 +46,7 @@ def reshaped(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
     why, fixes = _with_free_size(sizes, count) if -1 in sizes else _all_written(sizes, count)
     line = f' The line is "{raised.code}".' if raised.code else ""
     return Meaning(
-        f"a tensor of {count} elements cannot be reshaped to [{groups['shape']}]{_at(raised)}",
+        f"a tensor of {count} elements cannot be reshaped to [{groups['shape']}]{at_place(raised)}",
         why + line,
         (_PRINT, *fixes),
         complete=True,
@@ -91,7 +89,7 @@ def split(groups: Mapping[str, str], raised: UncaughtException | None) -> Meanin
         return None
     return Meaning(
         f"a dimension of {groups['size']} was split into [{groups['parts']}], which have the sum "
-        f"{sum(_sizes(groups['parts']))}{_at(raised)}",
+        f"{sum(_sizes(groups['parts']))}{at_place(raised)}",
         "The parts must add up to the dimension. What made the tensor has another number of outputs than the split "
         "expects (a mean and a variance need twice as many), the parts are of another configuration, or dim= names "
         "another dimension.",
@@ -103,7 +101,7 @@ def split(groups: Mapping[str, str], raised: UncaughtException | None) -> Meanin
 def layer_dimensions(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain input of a layer with too many or too few dimensions, by their number."""
     has, few, many = len(_sizes(groups["size"])), int(groups["few"]), int(groups["many"])
-    at = _at(raised) if raised else ""
+    at = at_place(raised) if raised else ""
     takes = (
         f"It takes {few} dimensions, (channels, ...), of a sample, or {many}, (batch, channels, ...), and gets {has}. "
     )
@@ -133,7 +131,7 @@ def compared(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
     found = _relation(_sizes(groups["a"]), _sizes(groups["b"])) if raised else None
     if raised is None or found is None:
         return None
-    at = _at(raised)
+    at = at_place(raised)
     why, fix = found
     return Meaning(
         f"labels have the shape {groups['a']}, but predictions {groups['b']}{at}",
@@ -214,7 +212,7 @@ def rows_of_loss(groups: Mapping[str, str], raised: UncaughtException | None) ->
         )
         fix = Fix("Keep the batch dimension when you flatten.", ("x = x.flatten(1)", "labels = labels.argmax(1)"))
     return Meaning(
-        f"the loss got {output} predictions and {labels} labels{_at(raised)}",
+        f"the loss got {output} predictions and {labels} labels{at_place(raised)}",
         why,
         (Fix("Print both shapes just before that line, and after each layer.", ("print(out.shape, y.shape)",)), fix),
         complete=True,

@@ -11,6 +11,7 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import Log, UncaughtException
 
 from .._followed_values import operands, underlined
+from .._wording import at_place
 from ._circumstances import either, never, shown, through
 from ._image_cases import NO_TEXT
 from ._loss_sizes import prediction_and_target
@@ -123,7 +124,7 @@ def _of_parameter(groups: Mapping[str, str]) -> Meaning:
 
 def _empty(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning:
     """Explain a tensor without elements in a run of which nothing shows that parameters are partitioned."""
-    at = f" ({raised.place})" if raised and raised.place else ""
+    at = at_place(raised)
     code = (raised.own_code or raised.code) if raised else None
     line = f' The line is "{code}".' if code else ""
     return Meaning(
@@ -181,7 +182,7 @@ def _in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None
     dim = int(found["dim"])
     if large - small <= 1 and dim > 1:  # feature maps whose size was rounded, which a case explains
         return None
-    at = f" ({raised.place})" if raised.place else ""
+    at = at_place(raised)
     title = f"two tensors have different sizes: {groups['a']} and {groups['b']} in dimension {dim}{at}"
     if found["target"]:
         shape, target = found["shape"], found["target"]

@@ -10,6 +10,7 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import UncaughtException
 
 from .._calls import asked_by_script
+from .._wording import at_place
 from ._messages import short_name
 from ._own_objects import NAME, Meaning
 
@@ -178,7 +179,7 @@ def _asks_without_terminal(one: UncaughtException) -> Meaning | None:
     no_input = short == "EOFError" and one.message.startswith("EOF when reading a line")
     if not closed and not no_input:
         return None
-    where = f" ({one.place})" if one.place else ""
+    where = at_place(one)
     return Meaning(
         f"the program asks a question, and no terminal is there to answer it{where}",
         "input() reads from the standard input. nohup, cron, Slurm, processes of multiprocessing and containers "

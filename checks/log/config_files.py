@@ -10,6 +10,7 @@ from mgpu.command_line import python, shell
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import Log, UncaughtException
 
+from .._wording import at_place
 from ._circumstances import called, every, line_of, reported, within
 
 _OVERRIDES = "https://hydra.cc/docs/advanced/override_grammar/basic/"
@@ -82,7 +83,7 @@ def _field(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
 
 
 def _of_transform(found: re.Match[str], raised: UncaughtException) -> Meaning:
-    at = f" ({raised.place})" if raised.place else ""
+    at = at_place(raised)
     return Meaning(
         f"albumentations refuses the argument {found['field']} of a transform: {found['what']}{at}",
         "Arguments of transforms change between its releases: RandomResizedCrop, for example, takes "

@@ -63,7 +63,7 @@ ROWS = (
         "the script uses a file as if it were a folder: {path}",
         "The option wants a folder (of images, shards, a model), and names one file in it; or an archive was not "
         "unpacked.",
-        Fix("Pass the folder.", ("ls -ld {path:path} $(dirname {path:path})",)), _PYTHON,
+        Fix("Pass the folder.", ("ls -ld {path:path} {path:folder}",)), _PYTHON,
         summary="The script uses a file as if it were a folder.", cases=(RENAMED_ONTO_FILE,)),
     Row("log_path_empty", "root", "script",
         r"FileNotFoundError: \[Errno 2\] No such file or directory: (?:''|\"\"|PosixPath\(''\))",
