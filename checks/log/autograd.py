@@ -171,7 +171,8 @@ ROWS = (
         Fix("Checkpoint whole layers instead, or keep such operations out of the region.",
             ("activation_checkpoint.mode = 'full'", "model.config.use_cache = False")), _CHECKPOINT),
     Row("log_schedule_without_steps", "root", "script",
-        r"Expected positive integer (?P<what>total_steps|steps_per_epoch|epochs), but got (?P<count>-?\d[\d.]*)",
+        r"Expected positive integer (?P<what>total_steps|steps_per_epoch|epochs), but got "
+        r"(?P<count>-?\d{1,18}(?:\.\d{1,18})?(?:e[+-]\d{1,3})?)\b",
         ("ValueError: Expected positive integer total_steps, but got 0",
          "ValueError: Expected positive integer steps_per_epoch, but got 0"),
         "the learning rate schedule got {what} = {count}",

@@ -23,7 +23,7 @@ _TEXTS = (
 # fmt: off
 _MARK = re.compile(
     rb"^(?P<head>Traceback \(most recent call last\):)|"
-    rb'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<name>\S+)|'
+    rb'^  File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}), in (?P<name>\S+)|'
     rb"^(?P<chained>During handling of the above exception|The above exception was the direct cause)|"
     rb"^(?P<error>(?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception|Interrupt)\b(?:: [^\n]*|\s*$))|"
     rb"^(?P<program>[\w.-]+\.py): error: |"
