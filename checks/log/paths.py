@@ -18,7 +18,6 @@ _OPTION = re.compile(
     r"\b(?:args|arg|opts?|cfg|conf|config|params|FLAGS|hparams|self\.(?:args|cfg|config))\.(?P<name>\w+)"
     r"(?![\w(.])|\b(?:args|cfg|config)\[['\"](?P<key>\w+)['\"]\]"
 )
-_WHOLE = re.compile(r"\b(?:abspath|realpath|expanduser|Path)\(")
 
 
 def option_read(one: UncaughtException | None) -> str | None:
