@@ -96,6 +96,13 @@ def test_what_hydra_refuses(line: str, row: str, title: str, tmp_path: Path) -> 
     assert cause(f"the note of a user: {line.lower()}", tmp_path) != row
 
 
+def test_another_program_that_cannot_make_an_object_is_not_hydra(tmp_path: Path) -> None:
+    raised = (
+        frames((SCRIPT, "main", "build(config)")) + "ValueError: Error instantiating 'Adam'with arguments {'lr': 1}\n"
+    )
+    assert cause(raised, tmp_path) not in (None, "log_target_not_created")
+
+
 SIZES = (
     "2026-01-01 10:00:00,000 - mmcv - WARNING - The model and loaded state dict do not match exactly\n\n"
     "size mismatch for head.weight: copying a param with shape torch.Size([17, 8]) from checkpoint, the shape in "
