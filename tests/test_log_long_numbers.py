@@ -70,3 +70,12 @@ def test_a_line_number_that_no_file_has(tmp_path: Path) -> None:
     )
     (tmp_path / "x.log").write_text(frame * 2)
     assert {one.type for one in read.read_logs([tmp_path / "x.log"], last_run=True).raised} == {"ValueError"}
+
+
+def test_a_whole_number_of_another_type(tmp_path: Path) -> None:
+    whole, part = (
+        next(one.problem for one in outcomes(SCHEDULE + count, tmp_path) if one.check.id == STEPS)
+        for count in ("7", "7.0")
+    )
+    assert whole is not None and "numpy" in str(whole.cause) and whole.fixes[0].commands == ("int(total_steps)",)
+    assert part is not None and "numpy" not in str(part.cause)

@@ -95,6 +95,11 @@ def shows_traceback(one: UncaughtException) -> bool:
     return bool(one.place or one.frames)
 
 
+def of_own_line(one: UncaughtException) -> bool:
+    """Whether a line of the user's own raised it, and the log has its place."""
+    return one.raised_in_own_code and bool(one.place)
+
+
 def of_compiled_code(one: UncaughtException) -> bool:
     """Whether it is an exception of C++, which has no traceback of Python."""
     return "::" in one.type

@@ -56,9 +56,9 @@ def reshaped(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
 def _with_free_size(sizes: list[int], count: int) -> tuple[str, tuple[Fix, ...]]:
     rest = -math.prod(sizes)
     first = sizes[0] == -1
-    free = "the number of rows, is free, so the batch size is not at fault" if first else "is free"
+    free = ", the number of rows, is free, so the batch size is not at fault" if first else " is free"
     why = (
-        f"The size -1, {free}. The others have the product {rest:,}, and {count:,} is not a multiple of it: the input "
+        f"The size -1{free}. The others have the product {rest:,}, and {count:,} is not a multiple of it: the input "
         "has another size than the code was written for (image size, length, channels, or a layer that was changed)"
     )
     if first:

@@ -39,7 +39,7 @@ _RANKS = re.compile(
     rb"(?i:\b(?:local_|global_?)?rank\b[ :=]+[1-9])|world[_ ]size[ :=]+(?:[2-9]|1\d)|init_process_group|"
     rb"store_based_barrier|\bcuda:[1-9]|(?i:process[ _]index[ :=]+[1-9])"
 )
-# What a rank reports when another one has ended.
+# What a rank reports when another one has ended, and a script that went on without a module, of its name.
 _OF_OTHER = re.compile(
     rb"(?i)nccl|gloo|\brpc\b|ProcessGroup|DistBackend|DistNetwork|DistStore|Broken ?Pipe|Connection|EOFError|"
     rb"timed? ?out|\bsocket|address already in use|NameError"
