@@ -299,7 +299,7 @@ def is_of_checkpoint(module: str, one: UncaughtException | None) -> bool:
 def explain_project_module(module: str, one: UncaughtException | None) -> Meaning | None:
     """Explain a module that is probably a folder of the project, from its name and the script that imports it."""
     top = module.partition(".")[0]
-    if one is None or one.packages[-1:] != ("",):
+    if one is None or not one.raised_in_own_code:
         return None
     if (one.place or "").startswith("slurm_script:") and not skew.is_known(top) and top not in _OF_OTHERS:
         return _next_to_job_script(module, top)

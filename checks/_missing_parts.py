@@ -149,7 +149,7 @@ def _shows_hidden(path: str) -> tuple[Fix, ...]:
 def lacks_in_project(module: str, name: str, raised: UncaughtException | None) -> Meaning | None:
     """Explain a name that a file of the project itself does not have, by the path that Python's message shows."""
     found = _FROM_FILE.search(raised.message) if raised else None
-    if raised is None or found is None or raised.packages[-1:] != ("",) or skew.is_known(module.partition(".")[0]):
+    if raised is None or found is None or not raised.raised_in_own_code or skew.is_known(module.partition(".")[0]):
         return None
     path = found["path"]
     if _INSTALLED.search(path) or not raised.place:

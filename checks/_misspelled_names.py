@@ -34,7 +34,7 @@ def explain(module: str, name: str, raised: UncaughtException | None) -> Meaning
     right = _corrected(name)
     if right is None or raised is None:
         return None
-    where = raised.place if raised.packages[-1:] == ("",) else raised.library or raised.place
+    where = raised.place if raised.raised_in_own_code else raised.library or raised.place
     return Meaning(
         f"the name {name} is misspelled: probably {right} is meant ({where or module})",
         f"{module} has no {name}. The file that imports it was probably changed by hand.",

@@ -13,6 +13,7 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
 from . import _version_skew as skew
+from ._wording import at_place
 
 # What people write, by the class, and the argument that it has.
 _OTHERS = {
@@ -105,7 +106,8 @@ def explain_attribute(owner: str, name: str, raised: UncaughtException | None) -
         return _of_trainer(owner, name, of_trl)
     if name == "generate" and _BARE.match(owner) and not owner.endswith(_GENERATES):
         return Meaning(
-            f"{owner} has no generate(): it is probably a base model, without a head that predicts tokens{_at(raised)}",
+            f"{owner} has no generate(): it is probably a base model, without a head that predicts tokens"
+            f"{at_place(raised)}",
             "Base models return hidden states. Encoders such as BERT are not made to generate.",
             (
                 Fix(
@@ -163,10 +165,6 @@ def explain_dtype(module: str, name: str) -> Meaning | None:
     )
 
 
-def _at(raised: UncaughtException | None) -> str:
-    return f" ({raised.place})" if raised and raised.place else ""
-
-
 def _other_name(owner: str, name: str, meant: str, raised: UncaughtException | None) -> Meaning:
     package = skew.package_of(f"{owner}.__init__")
     how = {
@@ -180,7 +178,7 @@ def _other_name(owner: str, name: str, meant: str, raised: UncaughtException | N
         "mixed_precision": python("mixed_precision='{:name}'", name),
     }.get(meant, python("{:name}=...", meant))
     return Meaning(
-        f"{owner}() has no argument {name}: it is called {meant}{_at(raised)}",
+        f"{owner}() has no argument {name}: it is called {meant}{at_place(raised)}",
         how,
         (
             Fix(f"Write {meant}.", (use,)),
@@ -195,7 +193,7 @@ def _other_name(owner: str, name: str, meant: str, raised: UncaughtException | N
 
 def _key(argument: str, name: str, raised: UncaughtException | None) -> Meaning:
     return Meaning(
-        f"{argument} has the key {name}, which does not exist{_at(raised)}",
+        f"{argument} has the key {name}, which does not exist{at_place(raised)}",
         "It has split_batches, dispatch_batches, even_batches, use_seedable_sampler, non_blocking, "
         "gradient_accumulation_kwargs and use_configured_state. The key is misspelled, or of another release.",
         (Fix("Correct the key.", ("TrainingArguments(accelerator_config={'split_batches': True})",)),),
@@ -206,7 +204,7 @@ def _key(argument: str, name: str, raised: UncaughtException | None) -> Meaning:
 def _of_builder(owner: str, name: str, raised: UncaughtException | None) -> Meaning:
     kind = owner.removesuffix("Config")
     return Meaning(
-        f"load_dataset() passes {name} on to the {kind} reader, which has no such option{_at(raised)}",
+        f"load_dataset() passes {name} on to the {kind} reader, which has no such option{at_place(raised)}",
         f"What load_dataset() does not know itself goes to the reader of the format ({owner}). The name is misspelled, "
         "is of another format, or is an argument that a newer datasets removed.",
         (

@@ -12,7 +12,7 @@ from mgpu.command_line import shell
 from mgpu.signature import Meaning
 from mgpu.snapshot import TracedCall, UncaughtException
 
-from .log._followed_values import call_of, parsed
+from ._followed_values import call_of, parsed
 
 # Arguments that only some of torch's optimizers have.
 _OF_OPTIMIZERS = {

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from mgpu.planning.requirements import version_numbers
 from mgpu.quantities import gib as _gib
+from mgpu.snapshot import UncaughtException
 from mgpu.text import listed, plural
 
 GIB = 1024**3
@@ -37,3 +38,8 @@ def gpu_list(indices: Iterable[object]) -> str:
     """Format GPU indices: [0] -> "GPU 0", [0, 2] -> "GPUs 0 and 2", [0, 1, 3] -> "GPUs 0, 1 and 3"."""
     indices = list(indices)
     return f"{plural(len(indices), 'GPU')} {listed(indices)}"
+
+
+def at_place(raised: UncaughtException | None) -> str:
+    """Return where the user's own code was, to append to a title: " (train.py:41 in main)"; "" if it is not known."""
+    return f" ({raised.place})" if raised and raised.place else ""

@@ -7,6 +7,7 @@ one is not, there is no command: `shell` returns "", which is never shown.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 import string
@@ -41,6 +42,7 @@ _QUOTED = {
     "text": r".*",
     "argument": r".*",  # a word of the user's own command, which may be an option
     "path": r".+",
+    "folder": r".+",  # a path, of which the command gets the folder that holds it
 }
 # Values that are not quoted because the shell has to expand them, each in the one place where that is harmless.
 _RAW = {
@@ -50,6 +52,7 @@ _RAW = {
     "nodes": r"[A-Za-z0-9_][\w.,\[\]-]*",  # node[1-3,7], as #SBATCH lines require it
     "tilde": r"~[\w.-]*",  # a home folder, at the start of a word
 }
+_OF_FILES = {"path", "folder"}
 _MAY_BE_OPTIONS = {"option", "argument", "directive"}
 _KINDS = {kind: re.compile(form, re.ASCII) for kind, form in {**_INERT, **_QUOTED, **_RAW}.items()}
 
@@ -193,8 +196,10 @@ def _quote(value: str, hole: _Hole, *, first: bool) -> str | None:
     """A value as a word or a part of one; None if it is not of the hole's kind, or would be an option."""
     if not is_kind(hole.kind, value):
         return None
+    if hole.kind == "folder":
+        value = posixpath.dirname(value.rstrip("/") or "/") or "."
     if hole.starts_word and value.startswith("-") and hole.kind not in _MAY_BE_OPTIONS:
-        if hole.kind != "path":
+        if hole.kind not in _OF_FILES:
             return None
         value = f"./{value}"
     if hole.kind in _INERT or hole.kind in _RAW:

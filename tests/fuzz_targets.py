@@ -909,7 +909,7 @@ def nccl_of(path: Path) -> None:
 
 
 def log_of(path: Path) -> None:
-    found = triage.read_logs([path])
+    found = triage.read_logs([path], last_run=True)  # as the doctor reads it
     no_crash(engine.run(engine.load(only=("log",)), Snapshot(log=found)))
 
 

@@ -44,6 +44,15 @@ SKLEARN = ("sklearn/utils/validation.py", "check_consistent_length", "raise Valu
         ("h, w = table.shape", (), f"{NONE}'shape'", "table is None", "grep", "imread"),
         ("m = re.match(p, s).group(1)", (), f"{NONE}'group'", "a pattern was not found", "repr(text)", "rank 0"),
         ("make_timer().start()", (), f"{NONE}'start'", "make_timer() returned None", "return", "pattern"),
+        (
+            "names.append(files[idx])",
+            (),
+            SCALAR,
+            "an array with several values is used",
+            "np.asarray",
+            "a list of them",
+        ),
+        ("x = np.concatenate(files[idx])", (), SCALAR, "an array with several values is used", "np.asarray", "axis"),
         ("x = files[idx]", (), SCALAR, "an array with several values is used as one index", "np.asarray", "axis"),
         (
             "x = np.concatenate(a, b)",

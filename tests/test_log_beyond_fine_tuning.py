@@ -36,7 +36,7 @@ ADDED = "TypeError: unsupported operand type(s) for {}: 'float' and 'str'"
          "what input() and sys.argv return", "int(input("),
         ("if args.lr > args.low:", (), TEXTS.format(">", "float"), "args.lr is a text", "argparse"),
         ("n = min(args.n, 5)", (), TEXTS.format("<", "int"), "probably a setting was read as text", "YAML"),
-        ("n = os.getenv('N') * k + rest", (), ADDED.format("*"), "is", "environ"),
+        ("n = os.getenv('N') * k + rest", (), ADDED.format("*"), "a number is computed with text", "environ"),
         # Numbers to draw from, steps, devices, classes.
         ("nxt = torch.multinomial(probs, 1)", (),
          "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0",

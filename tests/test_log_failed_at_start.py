@@ -36,6 +36,7 @@ def test_hydras_refusal_comes_before_the_end_of_the_rendezvous(tmp_path: Path) -
     row, title, words = explained(tmp_path, AMBIGUOUS * 4 + EXIT + SENT * 250 + RESET)
     assert row == "log_override_not_parsed" and title.endswith("means: data.split=8,1,1")
     assert "python train.py \"data.split='a,b'\"" in words and "'data.split=[a,b]'" in words
+    assert "python train.py data.split=a | python train.py data.split=b" in words and "--multirun" in words
     assert cause(RESET, tmp_path) == "log_store_gone"
     # Nothing failed after it: the run did much else.
     assert cause(AMBIGUOUS + "working on the next file\n" * 250, tmp_path) is None
@@ -67,6 +68,22 @@ def test_what_torchrun_raised_afterwards_is_no_ranks_exception(tmp_path: Path) -
         ("Could not append to config. An item is already at 'lr'.\n", "log_override_not_parsed", "already has it"),
         ("Could not delete from config. 'lr' does not exist.\n", "log_override_not_parsed", "removes a key with ~"),
         ("Error parsing override 'a=x y'\n", "log_override_not_parsed", "cannot read an override"),
+        ("Sweep parameters 'lr=range(1,4)' requires --multirun\n", "log_override_not_parsed", "without --multirun"),
+        (
+            "Sweeping over Hydra's configuration is not supported : 'hydra.verbose=true,false'\n",
+            "log_override_not_parsed",
+            "a setting of Hydra itself",
+        ),
+        (
+            "Error in creating partial(torch.optim.adam.Adam, ...) object:\n",
+            "log_target_not_created",
+            "_target_ names: torch.optim.adam.Adam",
+        ),
+        (
+            "TypeError: Error instantiating 'torch.optim.Adam' : __init__() missing 1 required positional argument\n",
+            "log_target_not_created",
+            "_target_ names: torch.optim.Adam",
+        ),
         ("Primary config directory not found.\n", "log_config_not_found", "does not find a config file"),
         ("Key 'lrr' is not in struct\n    full_key: lrr\n", "log_config_key_missing", "does not have: lrr"),
     ],
@@ -77,6 +94,13 @@ def test_what_hydra_refuses(line: str, row: str, title: str, tmp_path: Path) -> 
     )
     assert found[0] == row and title in found[1]
     assert cause(f"the note of a user: {line.lower()}", tmp_path) != row
+
+
+def test_another_program_that_cannot_make_an_object_is_not_hydra(tmp_path: Path) -> None:
+    raised = (
+        frames((SCRIPT, "main", "build(config)")) + "ValueError: Error instantiating 'Adam'with arguments {'lr': 1}\n"
+    )
+    assert cause(raised, tmp_path) not in (None, "log_target_not_created")
 
 
 SIZES = (

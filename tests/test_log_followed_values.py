@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.log import _followed_values as followed
+from checks import _followed_values as followed
 from mgpu.readers.log import read
 
 from .test_log_callers import MODULE, frames

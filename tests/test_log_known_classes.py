@@ -222,6 +222,13 @@ def lacks(owner: str, name: str) -> str:
             "branches",
         ),
         (
+            [("h = d.mean", (ENTROPY[0], "mean", ENTROPY[2]))],
+            "NotImplementedError",
+            "this distribution of torch has no mean",
+            "dist.sample((1000,))",
+            "entropy",
+        ),
+        (
             [("y = layers(x)", FORWARD)],
             "NotImplementedError",
             "a module was called that has no forward()",

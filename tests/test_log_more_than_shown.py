@@ -192,6 +192,9 @@ OLD_GPU = (
     "/opt/conda/lib/python3.{0}/site-packages/torch/cuda/__init__.py:104: UserWarning: \n"
     "NVIDIA GeForce RTX 3090 with CUDA capability sm_86 is not compatible with the current PyTorch installation.\n"
 )
+TORCH = "- PyTorch version: {}\n"
+FOUND = "RuntimeError: The NVIDIA driver on your system is too old (found version {}).\n"
+NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device\n"
 INDICES = (
     "RuntimeError: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
     "got torch.cuda.HalfTensor instead (while checking arguments for embedding)\n"
@@ -208,6 +211,18 @@ NO_BF16 = "ValueError: Your setup doesn't support bf16/gpu.\n"
         # Wheels that do not exist for the Python of the log.
         (OLD_GPU.format(7), "no kernels for this GPU", "these wheels need 3.9 or newer", "3.12"),
         (OLD_GPU.format(11), "no kernels for this GPU", "whl/cu126", "or newer: install them in a new environment"),
+        # Wheels that do not exist for the torch of the log.
+        (f"{TORCH.format('2.5.1+cu121')}{FOUND.format(12020)}", "supports CUDA 12.2",
+         "write torch==2.5.1 and cu124 in this command", "cu118"),
+        (f"{TORCH.format('2.9.1+cu130')}{FOUND.format(12020)}", "supports CUDA 12.2", "whl/cu126",
+         "The log shows torch"),
+        (FOUND.format(12020), "supports CUDA 12.2", "whl/cu126", "The log shows torch"),
+        (f"{TORCH.format('2.9.1+cu130')}{FOUND.format(11040)}", "supports CUDA 11.4", "pip installs another torch.",
+         "To keep"),
+        (TORCH.format("2.12.0+cu126") + NO_KERNEL, "no kernels for this GPU", "write torch==2.12.0 and cu130", "cu132"),
+        (TORCH.format("2.6.0+cu124") + NO_KERNEL, "no kernels for this GPU", "pip installs another torch.", "To keep"),
+        (f"{TORCH.format('2.5.1+cu121')}{OLD_GPU.format(11)}", "no kernels for this GPU", "Install a newer torch",
+         "To keep"),
         # Indices of an embedding are not always tokens.
         (frames((SCRIPT, "forward", "e = self.emb(x[:, 0])"), EMBEDDING) + INDICES,
          "an embedding got fp16 or bf16 values as its indices", "Keep the indices in a tensor", "token"),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mgpu.engine import root_cause
 from mgpu.readers.log import read
-from mgpu.snapshot import Log
+from mgpu.readers.log.gathered import Gathered
+from mgpu.readers.log.repeated import with_last_failures
+from mgpu.readers.log.survival import key_of
+from mgpu.snapshot import Log, UncaughtException
+from tests.checks import facts
 
 SIGTERM = "*** SIGTERM received at time={time} on cpu 2 ***\n"
 RAISED = 'Traceback (most recent call last):\n  File "train.py", line {line}, in main\n    x = batch["labels"]\n{error}'
@@ -59,3 +64,11 @@ def test_the_values_of_the_last_one_are_shown(tmp_path: Path) -> None:
     shown = root_cause.find_cause(log, None).first
     assert shown is not None and shown.outcome.problem is not None
     assert str(222 << 30) in str(shown.outcome.problem.evidence["line"])
+
+
+def test_the_later_exception_keeps_the_rows_of_its_line() -> None:
+    """Rows that match the line of code are added to the first occurrence after the whole log was read."""
+    first = UncaughtException("ValueError", "x", "x.log", 9, place="train.py:4 in main", signatures=("row",))
+    found = Gathered(raised_again={key_of(first): replace(first, line=99, signatures=())})
+    (kept,) = with_last_failures(facts.log(raised=(first,)), found).raised
+    assert (kept.line, kept.signatures) == (99, ("row",))

@@ -266,6 +266,14 @@ def test_a_value_is_one_word_whatever_is_in_it() -> None:
     assert from_words(["mgpu", "launch", "a b.py", "-x"]) == "mgpu launch 'a b.py' -x"
 
 
+def test_a_folder_is_the_one_that_holds_the_file() -> None:
+    assert shell("ls -ld {path:path} {path:folder}", path="/my data/a.txt") == "ls -ld '/my data/a.txt' '/my data'"
+    assert shell("ls {:folder}/..", "runs/one two/x") == "ls 'runs/one two'/.."
+    assert [shell("ls {:folder}", path) for path in ("a.txt", "/a.txt", "a/b/", "/", "-x/a")] == [
+        "ls .", "ls /", "ls a", "ls /", "ls ./-x",
+    ]  # fmt: skip
+
+
 def test_a_value_is_no_option_and_no_assignment() -> None:
     assert shell("rm {:path}", "-rf") == "rm ./-rf"
     assert shell("grep {}", "-f/etc/passwd") == ""

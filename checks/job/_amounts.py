@@ -146,10 +146,6 @@ def is_heterogeneous(job: JobScript) -> bool:
     return any(one.obeyed and one.written in PARTS for one in job.directives)
 
 
-def _plain_nodes(job: JobScript) -> int | None:
-    return _parse_integer(_value(job, "nodes"))
-
-
 def nodes(job: JobScript) -> int | None:
     """Return the number of nodes that the directives request; None if they do not set one number."""
     given = _value(job, "nodes")

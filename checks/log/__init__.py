@@ -77,11 +77,11 @@ from mgpu.check import Family, Kind, Problem
 from ._advice import for_program
 from ._own_source import with_source
 from ._recorded_values import with_values
-from ._wheels_for_python import for_python
+from ._wheels_of_index import with_existing_wheels
 
 
 def _fitted(problem: Problem, facts: Mapping[str, Any]) -> Problem:
-    return with_values(with_source(for_python(for_program(problem, facts), facts), facts), facts)
+    return with_values(with_source(with_existing_wheels(for_program(problem, facts), facts), facts), facts)
 
 
 FAMILY = Family(fitted=_fitted)

@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.command_line import python, shell
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import origin
+from .._followed_values import origin
 from ._messages import short_name
 from ._own_objects import Meaning, file_of
 from ._values_that_are_none import name_of_none
@@ -20,7 +20,7 @@ _OF_ARRAYS = re.compile(r"no attribute '(?:shape|copy|astype|size|dtype|ndim|res
 
 def absent_result(one: UncaughtException) -> Meaning | None:
     """Explain a gradient or an image that is None in the script's own line; None if it is another value."""
-    if one.packages[-1:] != ("",) or not one.place or short_name(one.type) not in ("AttributeError", "TypeError"):
+    if not one.raised_in_own_code or not one.place or short_name(one.type) not in ("AttributeError", "TypeError"):
         return None
     name = name_of_none(one, one.code or "") if "NoneType" in one.message else None
     found = origin(one, name) if name else None

@@ -14,6 +14,7 @@ from mgpu.snapshot import UncaughtException
 from mgpu.text import listed
 
 from .. import _version_skew as skew
+from .._wording import at_place
 from ._messages import short_name
 from ._own_objects import Meaning
 
@@ -203,7 +204,7 @@ def _meaning(value: str, setting: str, accepted: list[str], what: str, one: Unca
     package = skew.distribution(one.packages[-1])
     lower = {word.lower(): word for word in accepted}
     like = _nearest(value.lower(), lower)
-    at = f" ({one.place})" if one.place else ""
+    at = at_place(one)
     guess = f": probably {like} is meant" if like else ""
     shown = [like, *(word for word in accepted if word != like)] if like else accepted
     # A long message is cut: the number of the others is not known.

@@ -8,7 +8,7 @@ import re
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import Origin, call_of
+from .._followed_values import Origin, call_of
 from ._own_objects import Meaning
 
 _CREATED = re.compile(r"(?P<value>(?:\w+\.)*\w*trainer\.(?P<kind>optimizer|lr_scheduler))\b", re.IGNORECASE)

@@ -9,6 +9,8 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
+
 _OF_PICTURES = 4  # channels at most: gray, RGB, with alpha
 _INPAINTING, _DOUBLED = 9, 2
 _MOST_LATENTS = 128  # channels; layers inside a model have more
@@ -83,7 +85,7 @@ def _not_encoded(expected: int) -> Meaning:
 
 
 def _empty(shape: list[int], raised: UncaughtException | None) -> Meaning:
-    at = f" ({raised.place})" if raised and raised.place else ""
+    at = at_place(raised)
     return Meaning(
         f"the input of a convolution is empty: its shape is {shape}{at}",
         "A dimension of size 0 means that there is nothing to compute: a sample or an image without objects, boxes, "

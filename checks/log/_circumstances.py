@@ -188,6 +188,11 @@ def several_ranks(log: Log, raised: UncaughtException | None) -> bool:
     return any(rank > 0 for rank in log.ranks) or bool(log.fallen) or any(launched.search(one.text) for one in log.seen)
 
 
+def in_own_code(log: Log, raised: UncaughtException | None) -> bool:
+    """A line of the user's own raised it, not one of a package that it called."""
+    return raised is not None and raised.raised_in_own_code
+
+
 def raised_alone(log: Log, raised: UncaughtException | None) -> bool:
     """Whether one process raised the exception, once: no rank's prefix, and no launcher reports a rank that failed."""
     if raised is None or raised.times > 1 or raised.ranks:

@@ -7,6 +7,7 @@ import re
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._own_objects import Meaning
 
 _OF_METRICS = re.compile(r"metric|accura|score|f1|evaluat|compare", re.I)
@@ -18,7 +19,7 @@ def two_arrays(found: re.Match[str], one: UncaughtException, own_code: str) -> M
     """Explain the shapes `first` and `second` of a message."""
     first, second = ([int(size) for size in re.findall(r"\d+", found[name])] for name in ("first", "second"))
     longer, shorter = (first, second) if len(first) > len(second) else (second, first)
-    at = f" ({one.place})" if one.place else ""
+    at = at_place(one)
     title = f"two arrays of shapes ({found['first']}) and ({found['second']}) cannot be combined{at}"
     one_more = len(longer) == len(shorter) + 1 and longer[:-1] == shorter
     if one_more and any(map(_OF_PAIRS.search, one.frames[-1:])):

@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.command_line import python, shell
 from mgpu.snapshot import TracedCall, UncaughtException
 
-from ._followed_values import operands
+from .._followed_values import operands
 from ._messages import short_name
 from ._own_objects import NAME, Meaning
 from ._values_that_are_none import is_setting

@@ -12,7 +12,8 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import call_of
+from .._followed_values import call_of
+from .._wording import at_place
 
 _DIMENSIONS = re.compile(
     r"subscripts in the equation \((?P<named>\d+)\) (?:does not match|is more than) the number of dimensions "
@@ -67,7 +68,7 @@ def _of_einops(raised: UncaughtException) -> Meaning | None:
     shape, dims, divided = (pattern.search(text) for pattern in (_SHAPE, _EINOPS_DIMS, _EINOPS_DIVIDES))
     if shape is None or (dims is None and divided is None):
         return None
-    at = f" ({raised.place})" if raised.place else ""
+    at = at_place(raised)
     if dims:
         what = f"it names {dims['named']} dimensions, and the tensor has {dims['has']}"
         why = (

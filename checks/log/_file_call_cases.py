@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from mgpu.check import Fix
 from mgpu.signature import Case
-from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import every, line_of, message, never, own_line, several_ranks, source_line, within
+from ._circumstances import every, in_own_code, line_of, message, never, own_line, several_ranks, source_line, within
 
 _OS = "https://docs.python.org/3/library/os.html#files-and-directories"
 _SUBPROCESS = "https://docs.python.org/3/library/subprocess.html#subprocess.Popen"
@@ -23,11 +22,6 @@ _WRITES = (
     r"\.(?:write_text|write_bytes|touch|savefig|save)\(|\b(?:np|numpy)\.save\w*\(|"
     r"\b(?:imwrite|imsave|save_image|save_file|FileHandler|to_csv|to_excel|to_json|to_parquet|to_pickle|mkdir)\("
 )
-
-
-def _in_script(log: Log, raised: UncaughtException | None) -> bool:
-    """Whether the script's own code made the call, and no package."""
-    return raised is not None and raised.packages[-1:] == ("",)
 
 
 # fmt: off
@@ -162,7 +156,7 @@ SHARED_MEMORY_GONE = Case(
          ("torch.distributed.barrier()", "ls -la /dev/shm")),),
     _SCRIPT.format(line="shm = SharedMemory(name='tokens')") + _NOT_FOUND + "'/tokens'", _SHARED)
 REMOVED_BY_SCRIPT = Case(
-    every(_in_script, never(several_ranks)),
+    every(in_own_code, never(several_ranks)),
     "the script could not remove or rename the folder of a checkpoint: {the_line}",
     "The folder was not empty any more, was removed before, or a file in it is open. Another run that uses the same "
     "folder, a process that still writes into it, or a network disk (NFS keeps a deleted file that is open) does that.",

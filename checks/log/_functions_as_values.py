@@ -71,7 +71,7 @@ def _gone_through(one: UncaughtException, code: str) -> re.Match[str] | None:
     """Return the only method that a line of the script goes through, if nothing else in it can be the function."""
     found = {match["method"]: match for match in _GONE_THROUGH.finditer(code)}
     other = _OF_PLAIN_NAME.search(code) or ("builtin" in one.message and _BARE.search(code))
-    own = one.packages[-1:] == ("",) and code == one.code
+    own = one.raised_in_own_code and code == one.code
     return found.popitem()[1] if own and len(found) == 1 and not other and _ITERATED.search(one.message) else None
 
 

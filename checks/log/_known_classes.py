@@ -39,7 +39,7 @@ _MODEL = re.compile(r"(?i)(?:^|[._])(?:model|net|network|policy|actor|critic|enc
 def of_known_class(one: UncaughtException) -> Meaning | None:
     """Explain an attribute that an object of Python's or torch's own classes does not have."""
     found = _LACKS.match(one.message)
-    own = one.packages[-1:] == ("",) or asked_by_script(one)
+    own = one.raised_in_own_code or asked_by_script(one)
     if not found or not own or not one.place:
         return None
     owner, name, code = found["owner"], found["name"], one.own_code or one.code or ""
@@ -114,8 +114,9 @@ def _iterator(owner: str, name: str, of: str | None, one: UncaughtException) -> 
     what = "a view of a dict" if owner in _VIEWS else f"a {owner}" if owner != "enumerate" else "an enumerate"
     return Meaning(
         f"{of or 'a value'} is {what}, and {one.place} reads its {name}",
-        "It only gives its items one after another, and has no methods of lists, arrays or tensors. In Python 2, "
-        "map, zip, filter, range and keys() were lists.",
+        f"It only gives its items one after another{' or by position' if owner == 'range' else ''}, and has no methods "
+        "that change or compute, as lists, arrays and tensors do. In Python 2, map, zip, filter, range and keys() were "
+        "lists.",
         (
             Fix("Make a list of it first, or take its items.", ("items = list(values)", "first = next(iter(values))")),
             Fix("If it should be a single value, see what made it.", ("print(type(value))",)),

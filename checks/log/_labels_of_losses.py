@@ -11,6 +11,7 @@ import re
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._own_objects import Meaning
 
 _SHAPES = re.compile(
@@ -26,7 +27,7 @@ def other_shape(one: UncaughtException) -> Meaning | None:
     if found is None:
         return None
     wanted, got = (tuple(map(int, found[name].split(", "))) for name in ("wanted", "got"))
-    at = f" ({one.place})" if one.place else ""
+    at = at_place(one)
     if len(wanted) == len(got) + 1 and wanted[: len(got)] == got:
         return _one_too_many(wanted, got, at)
     if len(wanted) == len(got) == 2 and wanted[0] == got[0]:

@@ -10,7 +10,8 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import call_of
+from .._followed_values import call_of
+from .._wording import at_place
 from ._refusal import layer_of
 
 _PAIR = re.compile(
@@ -33,7 +34,7 @@ def layer_types(one: UncaughtException) -> Meaning | None:
         return None
     layer = _called(one)
     return Meaning(
-        f"{layer} has {own} weights and gets an input in {given}{f' ({one.place})' if one.place else ''}",
+        f"{layer} has {own} weights and gets an input in {given}{at_place(one)}",
         _why(given, own),
         (
             Fix(

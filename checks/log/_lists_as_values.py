@@ -11,7 +11,7 @@ from mgpu.snapshot import UncaughtException
 from mgpu.text import with_article
 
 from .. import _package_mistakes as mistakes
-from ._followed_values import reads_attribute
+from .._followed_values import reads_attribute
 from ._own_objects import NAME, Meaning
 
 
@@ -66,7 +66,7 @@ _USES = (
 def list_as_value(one: UncaughtException) -> Meaning | None:
     """Explain a list, a dict, a text or a number that the script's own line uses as something else."""
     found = mistakes.LACKS.match(one.message)
-    if not found or one.packages[-1:] != ("",) or not one.place:
+    if not found or not one.raised_in_own_code or not one.place:
         return None
     kind, name = found["owner"], found["name"]
     use = next((use for use in _USES if kind in use.kinds and name in use.names), None)

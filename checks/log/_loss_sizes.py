@@ -10,7 +10,8 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import parsed
+from .._followed_values import parsed
+from .._wording import at_place
 
 # These expand the prediction and the target with torch.broadcast_tensors(input, target): a is the prediction's size.
 _LOSS = re.compile(r"^torch/nn/functional\.py in (?P<name>mse_loss|l1_loss|smooth_l1_loss|huber_loss)$")
@@ -29,7 +30,7 @@ def prediction_and_target(groups: Mapping[str, str], raised: UncaughtException |
     predicted, target, dim = int(groups["a"]), int(groups["b"]), int(found["number"])
     if dim > 1 and abs(predicted - target) <= 1:
         return None  # feature maps whose size was rounded, which a case explains
-    at = f" ({raised.place})" if raised.place else ""
+    at = at_place(raised)
     code = f' The line is "{raised.own_code}".' if raised.own_code else ""
     return Meaning(
         f"the prediction and the target of {losses[-1]['name']} have different sizes: {predicted} and {target} in "

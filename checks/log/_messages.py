@@ -12,7 +12,7 @@ from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import with_article
 
 from .. import _conditions as conditions
-from ._followed_values import reads_attribute
+from .._followed_values import reads_attribute
 
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+(?=[A-Z`'\"(\[])|\n+")
 _ADVISES = re.compile(
@@ -93,6 +93,11 @@ NO_TRACEBACK = "The log has only this message, without its traceback: it does no
 def shows_traceback(one: UncaughtException) -> bool:
     """Whether the log has a frame of the exception's traceback."""
     return bool(one.place or one.frames)
+
+
+def of_own_line(one: UncaughtException) -> bool:
+    """Whether a line of the user's own raised it, and the log has its place."""
+    return one.raised_in_own_code and bool(one.place)
 
 
 def of_compiled_code(one: UncaughtException) -> bool:
@@ -206,7 +211,7 @@ def _missing(one: UncaughtException) -> str:
         return f" {found['of']} is empty: its length is 0. {_WHERE_EMPTY}"
     if short == "ZeroDivisionError" and (found := _only(_DIVISOR, code)):
         return f" {found['of']} is 0."
-    said = one.packages[-1:] == ("",) and "next(iter(" not in code  # what the script's own line ran out of
+    said = one.raised_in_own_code and "next(iter(" not in code  # what the script's own line ran out of
     if short == "StopIteration" and not said and (found := _NEXT.search(code)):
         return f" {found['of']} has no items, or none left. {_WHERE_EMPTY}"
     if short == "ValueError" and "empty sequence" in one.message and (found := _only(_SMALLEST, code)):

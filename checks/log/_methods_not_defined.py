@@ -11,6 +11,7 @@ from mgpu.check import Fix
 from mgpu.command_line import shell
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._names_not_set import Answered
 
 _FORWARD = re.compile(r"^torch/nn/modules/module\.py in (?:_forward_unimplemented|forward)$")
@@ -20,12 +21,13 @@ _BASES = re.compile(
     r"torchvision/datasets/vision\.py) in (?P<method>\w+)$"
 )
 _DISTRIBUTION = re.compile(r"^torch/distributions/(?:distribution|exp_family)\.py in (?P<method>\w+)$")
+_PROPERTIES = frozenset({"mean", "variance", "support", "arg_constraints"})
 
 
 def without_method(one: UncaughtException) -> Answered | None:
     """Explain a method that only the base class has; None if another function raised the exception."""
     frame = one.frames[-1] if one.frames else ""
-    at = f" ({one.place})" if one.place else ""
+    at = at_place(one)
     if _FORWARD.match(frame):
         return Answered(
             f"a module was called that has no forward(){at}",
@@ -57,11 +59,24 @@ def without_method(one: UncaughtException) -> Answered | None:
 
 
 def _of_distribution(method: str, at: str) -> Answered:
-    """Explain a method for which a distribution of torch has no formula."""
+    """Explain a method or property for which a distribution of torch has no formula."""
+    if method != "entropy":
+        name = method if method in _PROPERTIES else f"{method}()"
+        return Answered(
+            f"this distribution of torch has no {name}{at}",
+            "torch has a formula for it for some distributions only: discrete ones have no rsample(), many have no "
+            "cdf() and icdf(), and those that are transformed have no mean and variance.",
+            (
+                Fix(
+                    "Estimate it from samples, or use that of the base distribution.",
+                    ("x = dist.sample((1000,)); print(x.mean(0), x.var(0))", "dist.base_dist"),
+                ),
+            ),
+        )
     return Answered(
-        f"this distribution of torch has no {method}(){at}",
-        f"Some distributions have no formula for it: {method}() of a transformed distribution, a mixture or a "
-        "squashed Normal does not exist.",
+        f"this distribution of torch has no entropy(){at}",
+        "Not every distribution has a formula for it: transformed distributions, mixtures and a squashed Normal have "
+        "none.",
         (
             Fix(
                 "Estimate it from samples, or use that of the base distribution.",

@@ -51,7 +51,7 @@ _ROWS = {
 def no_method_of_dataset(one: UncaughtException) -> Meaning | None:
     """Explain a method that datasets.Dataset has under another name."""
     found = _LACKS.match(one.message)
-    if found is None or one.packages[-1:] != ("",) or not one.place:
+    if found is None or not one.raised_in_own_code or not one.place:
         return None
     owner, name = found["owner"], found["name"]
     meant = _COLUMNS.get(name) or _ROWS.get(name)

@@ -7,6 +7,7 @@ import re
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._own_objects import Meaning
 
 _NOTHING = re.compile(
@@ -20,12 +21,12 @@ _TAKES = re.compile(r"\bgrads?\b|\.grad\b|_grads?\b")
 
 def no_gradients(one: UncaughtException) -> Meaning | None:
     """Return what an empty list means in a function of the script that takes all gradients; None if it is another."""
-    if one.packages[-1:] != ("",) or not one.frames or not _NOTHING.search(one.message):
+    if not one.raised_in_own_code or not one.frames or not _NOTHING.search(one.message):
         return None
     inner = one.frames[-1]
     if not _COLLECTS.search(inner) and not (_STEPS.search(inner) and _TAKES.search(one.code or "")):
         return None
-    at = f" ({one.place})" if one.place else ""
+    at = at_place(one)
     return Meaning(
         f"no parameter of the optimizer has a gradient: the list of gradients is empty{at}",
         "The function collects the parameters whose .grad is not None, and found none. backward() did not run before "

@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.command_line import Code, python
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import origin, subscript
+from .._followed_values import origin, subscript
 from ._messages import short_name
 from ._own_objects import NAME, PLAIN, Meaning
 from ._pandas_keys import missing_label
@@ -33,7 +33,7 @@ def missing_key(one: UncaughtException) -> Meaning | None:
         return None
     if label := missing_label(one):
         return label
-    key, own = one.message, one.packages[-1:] == ("",)
+    key, own = one.message, one.raised_in_own_code
     in_python = bool(one.code and one.own_lines) and one.code != one.own_code
     code = (one.code if own and not in_python else one.own_code) or ""
     if own and code == one.code and (marked := subscript(one)) and not other_literal(marked[1], key):

@@ -9,6 +9,7 @@ from mgpu.command_line import python
 from mgpu.signature import Case, Meaning
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._circumstances import either, every, shown, within
 
 # fmt: off
@@ -172,7 +173,7 @@ def explain_input_type(one: UncaughtException | None) -> Meaning | None:
         return None
     weight_on_gpu, input_on_gpu = _on_gpu(found["weight"]), _on_gpu(found["input"])
     name = called_module(one)
-    module, where = name or "MODULE", f" ({one.place})" if one.place else ""
+    module, where = name or "MODULE", at_place(one)
     if input_on_gpu and not weight_on_gpu:
         return never_moved(name, where, accelerated=of_accelerate(one))
     if weight_on_gpu and not input_on_gpu:

@@ -9,6 +9,7 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from . import _own_objects
 
 LARGEST_SPLIT = 64  # ranks that share one sequence
@@ -94,7 +95,7 @@ def state_of_other_parameters(one: UncaughtException) -> _own_objects.Meaning | 
         return None
     if any(LOADS.search(frame) for frame in last):
         return None
-    place = f" ({one.place})" if one.place else ""
+    place = at_place(one)
     return _own_objects.Meaning(
         f"the optimizer's state does not have the sizes of the parameters{place}", _WHY, _FIXES, of_code=True
     )

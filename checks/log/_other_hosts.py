@@ -6,16 +6,18 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.command_line import shell
+from mgpu.command_line import Command, shell
 from mgpu.signature import Case, Meaning
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._circumstances import line_of
 
 _HUB = r"(?:[\w.-]*\.)?(?:huggingface\.co|hf\.co|hf-mirror\.com|xethub\.hf\.co|wandb\.ai|amazonaws\.com|github\w*\.com)"
 _HOST = re.compile(
     rf"(?:host='|Failed to resolve '|(?:url: |://))(?!(?:{_HUB})\b)(?P<host>[A-Za-z][\w-]*(?:\.[\w-]+)+)"
 )
+_PORT = re.compile(r"host='[^']+', port=(\d{1,5})\b")
 # They talk to a server of the run itself, which a case explains.
 _WITH_SERVERS = frozenset(
     {"trl", "swift", "verl", "openrlhf", "slime", "open_instruct", "nemo_rl", "axolotl", "prime_rl"}
@@ -56,21 +58,22 @@ def of_host(groups: Mapping[str, str], raised: UncaughtException | None) -> Mean
         "the connection failed",
         "This node has no internet access or needs a proxy, or the service failed for a while.",
     )
-    at = f" ({raised.place})" if raised.place else ""
+    at = at_place(raised)
     return Meaning(
         f"{host} could not be reached: {what}{at}",
         why,
         (
-            Fix(
-                "Try it from the same node.",
-                (
-                    shell("curl -sS -m 10 -o /dev/null -w '%{{http_code}}\\n' https://{:host}", host),
-                    "env | grep -i proxy",
-                ),
-            ),
+            Fix("Try it from the same node.", (_try(host, text), "env | grep -i proxy")),
             Fix("If it worked before, repeat later, and let the program try again."),
         ),
     )
+
+
+def _try(host: str, text: str) -> Command:
+    port = _PORT.search(text)
+    if port and port[1] != "443":
+        return shell("nc -vz -w 10 {:host} {:number}", host, port[1])
+    return shell("curl -sS -m 10 -o /dev/null -w '%{{http_code}}\\n' https://{:host}", host)
 
 
 # fmt: off

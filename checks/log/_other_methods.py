@@ -45,7 +45,7 @@ def own_method(groups: Mapping[str, str], raised: UncaughtException | None) -> M
 
 def own_mode(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain train() or eval() of an optimizer that the script calls itself; None if a package calls it."""
-    if raised is None or raised.packages[-1:] != ("",) or not raised.place:
+    if raised is None or not raised.raised_in_own_code or not raised.place:
         return None
     owner, name = groups["owner"], groups["name"]
     return Meaning(

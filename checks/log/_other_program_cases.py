@@ -82,7 +82,7 @@ RECOMPUTED_BY_SCRIPT = Case(
     "change in place in between.",
     (Fix("Print what differs, and make the function depend on its arguments alone.",
          ("with torch.utils.checkpoint.set_checkpoint_debug_enabled(True): ...",
-          "checkpoint(block, x, use_reentrant=False, determinism_check='none')  # only if the difference is harmless")),
+          "checkpoint(block, x, use_reentrant=False)")),
      Fix("To find it, checkpoint one block after the other.")),
     'Traceback (most recent call last):\n  File "/home/ada/fit.py", line 8, in <module>\n    loss.backward()\n'
     "torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: A different number of tensors was saved during "

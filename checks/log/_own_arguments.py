@@ -15,7 +15,8 @@ from mgpu.signature import Meaning as OfRow
 from mgpu.snapshot import UncaughtException
 from mgpu.text import plural
 
-from ._followed_values import call_of, subscript
+from .._followed_values import call_of, subscript
+from .._wording import at_place
 from ._messages import short_name
 from ._own_objects import PLAIN, Meaning
 from ._several_indices import index_in_own_line, one_of_several
@@ -122,7 +123,7 @@ def _one_state(groups: Mapping[str, str], raised: UncaughtException | None) -> O
     if raised is None or groups["index"] != "1" or not _OF_LSTM.search(raised.frames[-1] if raised.frames else ""):
         return None
     return OfRow(
-        f"an LSTM gets one tensor as its state, and takes two: (h, c){f' ({raised.place})' if raised.place else ''}",
+        f"an LSTM gets one tensor as its state, and takes two: (h, c){at_place(raised)}",
         "nn.GRU and nn.RNN have one state, nn.LSTM a pair of the hidden state and the cell state. It takes the second "
         "item of what it gets, and a tensor for one layer has one item.",
         (Fix("Give it both, in one tuple.", ("c0 = torch.zeros_like(h0)", "out, (h, c) = lstm(x, (h0, c0))")),),
@@ -140,7 +141,7 @@ def index_of_array(groups: Mapping[str, str], raised: UncaughtException | None) 
     None for a tensor in a library's line, or in a line that does not show which one it is.
     """
     of_numpy, index, size = groups["kind"] == "axis", groups["index"], _elements(groups["size"])
-    own = raised is not None and raised.packages[-1:] == ("",)
+    own = raised is not None and raised.raised_in_own_code
     code = (raised.code if raised and own else raised.own_code if raised and of_numpy else "") or ""
     marked = subscript(raised) if raised and own else None
     code = f"{marked[0]}[{marked[1]}]" if marked else code

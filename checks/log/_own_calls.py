@@ -21,7 +21,7 @@ def given_twice(one: UncaughtException) -> Meaning | None:
     found = _TWICE.search(one.message)
     if short_name(one.type) != "TypeError" or not found or not one.place:
         return None
-    if one.packages[-1:] != ("",) and not asked_by_script(one):
+    if not one.raised_in_own_code and not asked_by_script(one):
         return None
     call, name = found["call"].removesuffix(".__init__"), found["name"]
     last = call.rpartition(".")[2]

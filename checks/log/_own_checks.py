@@ -9,7 +9,7 @@ from mgpu.check import Fix
 from mgpu.command_line import shell
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import parsed
+from .._followed_values import parsed
 from ._messages import in_one_line, short_name
 from ._missing_weights import missing_weights, with_short_paths
 from ._own_objects import Meaning, file_of

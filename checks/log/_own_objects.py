@@ -11,7 +11,7 @@ from mgpu.snapshot import UncaughtException
 
 from .. import _version_skew as skew
 from .._calls import asked_by_script
-from ._followed_values import subscript
+from .._followed_values import subscript
 from ._messages import short_name, wrong_value
 from ._similar_names import similar_in_lines
 
@@ -88,7 +88,7 @@ def _misspelled(owner: str, name: str, typed: str, one: UncaughtException) -> Me
 def lacks(one: UncaughtException) -> Meaning | None:
     """Explain an attribute that an object of a class does not have, which the script's own line reads."""
     found = _LACKS.match(one.message)
-    own = one.packages[-1:] == ("",) or asked_by_script(one)
+    own = one.raised_in_own_code or asked_by_script(one)
     if not found or not own or not one.place or wrong_value(one):
         return None
     owner, name = found["owner"], found["name"]

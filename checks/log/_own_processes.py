@@ -7,6 +7,7 @@ import re
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._messages import short_name
 from ._own_objects import Meaning
 
@@ -21,7 +22,7 @@ def other_end_gone(one: UncaughtException) -> Meaning | None:
         return None
     if (one.code or "").strip() != "raise EOFError" and not _READS.search(one.own_code or one.code or ""):
         return None
-    where = f" ({one.place})" if one.place else ""
+    where = at_place(one)
     return Meaning(
         f"the process at the other end of the pipe has ended{where}",
         "The script waited for the answer of a process that it had started (an environment, a worker, a manager). That "

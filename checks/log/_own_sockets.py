@@ -14,7 +14,7 @@ _SOCKET = "https://docs.python.org/3/library/socket.html"
 
 def _opened_by_script(log: Log, raised: UncaughtException | None) -> bool:
     """Whether the script's own code, with Python's library alone, made the call that was refused."""
-    if raised is None or raised.packages[-1:] != ("",):
+    if raised is None or not raised.raised_in_own_code:
         return False
     return not set(_OF_RANKS).intersection(raised.packages)
 

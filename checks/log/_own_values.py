@@ -88,7 +88,7 @@ def _by_line(one: UncaughtException) -> Meaning | None:
     for kind in _OF_ANY:
         if found := kind(one):
             return found
-    if not one.place or one.packages[-1:] != ("",):
+    if not one.place or not one.raised_in_own_code:
         return None
     if _raised_by_python(one):
         return value_is_none(one) if path_that_is_none(one) else None

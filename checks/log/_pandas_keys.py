@@ -10,6 +10,7 @@ import re
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._messages import short_name
 from ._own_objects import Meaning
 
@@ -34,7 +35,7 @@ def missing_label(one: UncaughtException) -> Meaning | None:
     """Explain a name or number that pandas did not find; None if it is another exception."""
     if short_name(one.type) != "KeyError" or not (one.raised_in or "").startswith("pandas/") or not one.message:
         return None
-    at = f" ({one.place})" if one.place else ""
+    at = at_place(one)
     code = one.own_code or ""
     if listed := _LISTED.search(one.message):
         return _of_several(listed, code, at)

@@ -144,7 +144,7 @@ PATHS = (
          "end, or the with block of the script that made it. The workers of a DataLoader have their sockets there "
          "(pymp-...), so they fail, too: \"Pin memory thread exited unexpectedly\", or errno 2 in resource_sharer.",
          (Fix("See on the node of the rank that failed whether the folder is there, and which files it has. If it is "
-              "there, look for the step that should write the file.", ("hostname; ls -la $(dirname {path:path})",)),
+              "there, look for the step that should write the file.", ("hostname; ls -la {path:folder}",)),
           Fix("If it was removed, or another node made it: put temporary files on a disk that the nodes share and that "
               "nothing else empties.", ("export TMPDIR=/scratch/$USER/tmp && mkdir -p $TMPDIR",)),
           Fix("See what removes them.", ("systemctl list-timers | grep tmp; cat /usr/lib/tmpfiles.d/tmp.conf",))),
@@ -190,7 +190,7 @@ PATHS = (
          "The number in the name is negative, or missing. Options for a step often have -1 or None for \"do not "
          "resume\"; here such a value became a part of the name. The path and the disk are not the fault.",
          (Fix("See which steps are saved, and name one of them, or leave the option out to start from the beginning.",
-              ("ls -la $(dirname {path:path})", "python train.py --help | grep -iE 'resume|step'")),
+              ("ls -la {path:folder}", "python train.py --help | grep -iE 'resume|step'")),
           Fix("Let the script resume only from a step that exists.", ("if args.resume_from_step >= 0:",))),
          _OPEN.format(file="saving.py", function="load_checkpoint", path="/runs/d8/model_-00002.pt"), _PYTHON),
     Case(_in_path(r"'[^']*(?:[\u00c3\u00c2\u00e3\u00e2](?:[\u0080-\u00bf]|\\x[89ab][0-9a-f]|\u20ac)|\ufffd)[^']*'"),
@@ -200,7 +200,7 @@ PATHS = (
          "name, or the archive was unpacked with another encoding: the name on the disk and the name in the list "
          "differ.",
          (Fix("Compare the names on the disk with the list, in bytes.",
-              ("ls -b $(dirname {path:path}) | grep '\\\\' | head",)),
+              ("ls -b {path:folder} | grep '\\\\' | head",)),
           Fix("Rename the files, repair the names in the list, or unpack the archive again with UTF-8.",
               ("name = name.encode('latin-1').decode('utf-8')  # undoes it, if the case of letters was kept",)),
           Fix("Or drop the few samples whose file does not exist.",
@@ -221,7 +221,7 @@ PATHS = (
          "was saved without the training state (save_only_model, a final model, a merged one). The checkpoint before "
          "it is probably complete.",
          (Fix("Compare what the checkpoints contain, and resume from the last complete one.",
-              ("ls -la $(dirname {path:path}) $(dirname {path:path})/..", "--resume_from_checkpoint CHECKPOINT")),
+              ("ls -la {path:folder} {path:folder}/..", "--resume_from_checkpoint CHECKPOINT")),
           Fix("Move the incomplete one away: resume_from_checkpoint=True takes the one with the highest number."),
           Fix("Check why it was not written.", ("df -h .; df -i .; quota -s",))),
          'Traceback (most recent call last):\n  File "/home/user/train.py", line 12, in main\n    trainer.train(True)\n'
@@ -230,7 +230,7 @@ PATHS = (
     Case(_in_path(r"'(?!\.\./)(?:\./)?(?:data|datasets?|inputs?|corpus|images|annotations?|splits?)/[^']*\.\w{1,9}'"),
          "a file of the data is not below the current folder of the process: {path}",
          f"{_FROM_CURRENT} Or the data (or a link to it) is missing there.",
-         (Fix("See where the run starts, and what is there.", ("pwd; ls -ld {path:path} $(dirname {path:path})",)),
+         (Fix("See where the run starts, and what is there.", ("pwd; ls -ld {path:path} {path:folder}",)),
           Fix("Start the run in the folder that has the data, link it there, or give the code the whole path.",
               ("cd PROJECT && mgpu launch train.py", "ln -s /path/of/the/data data", "sbatch --chdir PROJECT job.sh")),
           _CHANGED),
@@ -241,7 +241,7 @@ PATHS = (
          "The list of samples (a CSV, JSON or index file) names it. The list was made on another machine or with "
          "another root folder, the copy of the data is incomplete, or the folder is not mounted on this node.",
          (Fix("Compare the path with where the data is on this node.",
-              ("ls -ld {path:path} $(dirname {path:path})",
+              ("ls -ld {path:path} {path:folder}",
                "srun --ntasks-per-node=1 ls -ld {path:path}")),
           Fix("If only some files are missing, drop those samples when the list is read.",
               ("samples = [s for s in samples if os.path.exists(s.path)]",))),

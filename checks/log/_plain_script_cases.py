@@ -14,6 +14,7 @@ from mgpu.command_line import python
 from mgpu.signature import Case, Meaning
 from mgpu.snapshot import Log, UncaughtException
 
+from .._wording import at_place
 from ._circumstances import every, own_line, several_ranks
 from ._layer_dtypes import layer_types
 from ._refusal import layer_of
@@ -125,9 +126,9 @@ def product_in_plain_script(groups: Mapping[str, str], raised: UncaughtException
     """Explain the product in a script without a framework: a layer with its input, or two tensors of a line."""
     if raised is None or not raised.frames or {*raised.packages} - {"", "torch"}:
         return None
-    at, rows, columns = f" ({raised.place})" if raised.place else "", groups["b"], groups["c"]
+    at, rows, columns = at_place(raised), groups["b"], groups["c"]
     product = _PRODUCT.search(raised.code or "")
-    if raised.packages[-1:] == ("",) and product:
+    if raised.raised_in_own_code and product:
         return Meaning(
             f"two matrices cannot be multiplied: {groups['a']}x{rows} and {columns}x{groups['d']}{at}",
             f"The first has {rows} columns and the second {columns} rows, and these must be equal. One of them has to "
@@ -205,7 +206,7 @@ def types_differ(groups: Mapping[str, str], raised: UncaughtException | None) ->
     found = _INDEXED.search(raised.message) if raised else None
     if found is None or raised is None:
         return (layer_types(raised) or _in_half(raised) if raised else None) or in_plain_script(groups, raised)
-    at = f" ({raised.place})" if raised.place else ""
+    at = at_place(raised)
     return Meaning(
         f"values of the type {found['given']} are written by an index into a tensor of the type {found['kept']}{at}",
         "x[index] = values does not convert the values, other than most operations. Autocast computes some results in "

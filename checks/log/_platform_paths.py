@@ -48,7 +48,7 @@ _MISSING_HERE = Case(
     "a file that the script reads does not exist: {path}",
     "The path is that of another machine, user or container, has a typing mistake (capital letters count), its disk is "
     "not mounted here, or the step that writes the file has not run.",
-    (Fix("See which part of the path exists.", ("namei {path:path}", "ls -la $(dirname {path:path})")),),
+    (Fix("See which part of the path exists.", ("namei {path:path}", "ls -la {path:folder}")),),
     _SCRIPT.format(line="f = open(path)") + _NOT_FOUND + "'/data/train.bin'", _OS)
 MISSING = (DRIVE_NOT_MOUNTED, KAGGLE_NOT_ATTACHED, _MISSING_ON_WINDOWS)
 MISSING_LAST = (_MISSING_HERE,)

@@ -11,7 +11,7 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import parsed
+from .._followed_values import parsed
 
 _PREDICTED = re.compile(r"pred|output|logits|(?:^|_)outs?(?:_|$)", re.IGNORECASE)
 _TARGET = re.compile(r"target|label|(?:^|_)(?:gt|mask|masks|true|truth)(?:_|$)", re.IGNORECASE)

@@ -12,6 +12,7 @@ from mgpu.check import Fix
 from mgpu.command_line import shell
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._own_objects import Meaning
 
 # At least two folders in the same order: "data/audio/data/audio/". One alone is often meant: "kit/kit/x.py".
@@ -43,7 +44,7 @@ def doubled_path(one: UncaughtException) -> Meaning | None:
         return None
     for path in one.printed_paths:
         if found := _TWICE.search(path):
-            at = f" ({one.place})" if one.place else ""
+            at = at_place(one)
             return Meaning(
                 f"{path} does not exist: the path has {found['twice']} twice{at}",
                 WHY,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._messages import short_name
 from ._own_objects import Meaning
 
@@ -135,6 +136,6 @@ def python_error_in_torch(one: UncaughtException) -> Meaning | None:
             continue
         if found := re.search(known.pattern, one.message):
             groups = {name: value or "" for name, value in found.groupdict().items()}
-            groups["at"] = f" ({one.place})" if one.place else ""
+            groups["at"] = at_place(one)
             return Meaning(known.title.format(**groups), known.why, known.fixes)
     return None

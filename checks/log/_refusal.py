@@ -13,6 +13,7 @@ from mgpu.check import Fix
 from mgpu.command_line import shell
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._messages import short_name
 from ._own_objects import Meaning
 
@@ -56,7 +57,7 @@ class Refusal:
     def read(self, one: UncaughtException, text: str) -> Meaning | None:
         """Return what an exception means; None if it is another one."""
         types = self.types.split()
-        if (types and short_name(one.type) not in types) or (self.own and one.packages[-1:] != ("",)):
+        if (types and short_name(one.type) not in types) or (self.own and not one.raised_in_own_code):
             return None
         package = one.packages[-1] if one.packages else ""
         if self.in_package and not package:
@@ -74,7 +75,7 @@ class Refusal:
         if not (line := re.search(self.line, one.own_code or one.code or "")):
             return None
         groups = {name: value or "" for name, value in {**line.groupdict(), **found.groupdict()}.items()}
-        groups["at"] = f" ({one.place})" if one.place else ""
+        groups["at"] = at_place(one)
         groups["layer"], groups["package"] = layer_of(one), package
         shows = self.look if _CUT not in groups.get("path", "") else None
         shown = (Fix(shows.text, (shell(shows.command, **groups),)),) if shows else ()

@@ -7,7 +7,6 @@ from mgpu.check import Fix
 from ._refusal import Refusal
 
 _SHAPES = ("print(a.shape, b.shape)",)
-_TYPES = ("print(a.dtype, b.dtype)",)
 _BYTES = ("print(os.path.getsize(path))", "ls -la FILE")
 
 # fmt: off

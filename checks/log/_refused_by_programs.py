@@ -10,6 +10,7 @@ import re
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._own_objects import Meaning
 from ._refusal import Refusal
 from ._refused_by_services import refused_by_service
@@ -134,7 +135,7 @@ _RETURNS = {
 def _other_api(one: UncaughtException) -> Meaning | None:
     """Explain a wrapper whose environment returns what another release of gym returns."""
     found = _VALUES.match(one.message)
-    code = (one.code or "") if one.packages[-1:] != ("",) else ""
+    code = "" if one.raised_in_own_code else one.code or ""
     call = _CALLS.search(code)
     wanted = int(found["wanted"]) if found else 0
     if not found or not call or "=" not in code[: call.start()]:
@@ -143,7 +144,7 @@ def _other_api(one: UncaughtException) -> Meaning | None:
     if wanted not in (new[0], old[0]):
         return None
     expected, returned = (new, old) if wanted == new[0] else (old, new)
-    at = f" ({one.place})" if one.place else ""
+    at = at_place(one)
     release = "gym before 0.26" if expected == old else "gymnasium, and gym since 0.26"
     return Meaning(
         f"{call['call']}() of the environment does not return {expected[0]} values, as a wrapper around it expects{at}",

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._messages import short_name
 from ._own_objects import Meaning
 
@@ -116,7 +117,7 @@ _UNREACHED = Meaning(
 
 def refused_by_service(one: UncaughtException) -> Meaning | None:
     """Return why a model's API refused a request; None if the exception is another one."""
-    at = f" ({one.place})" if one.place else ""
+    at = at_place(one)
     if short_name(one.type) == "APIConnectionError" and one.message.startswith("Connection error"):
         fixes = _of_service(_UNREACHED.fixes, one, "")
         return _UNREACHED._replace(title=f"the model's API could not be reached{at}", fixes=fixes)

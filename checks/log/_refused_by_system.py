@@ -72,7 +72,7 @@ _OF_FILES = (
                  ("tmp = path + '.tmp'", "os.replace(tmp, path)")),
              Fix("Or let shutil copy it, or make a symbolic link in place of a hard one.",
                  ("shutil.move(tmp, path)", "os.symlink(path, link)"))), of_code=True,
-            look=Look("Compare the file systems.", "df -h {path:path} $(dirname {to:path})")),
+            look=Look("Compare the file systems.", "df -h {path:path} {to:folder}")),
     Refusal(_OS, r"\[Errno 36\] File name too long",
             "a name of a file or folder is too long{at}",
             "One name may have 255 bytes on most file systems, and a path 4096. A name that is built of all options, "
@@ -168,7 +168,7 @@ _OF_FILES = (
             "Either it was never written, or another process has moved or removed it: ranks that all write the same "
             "temporary file and rename it find it gone after the first one. The folder of the target can be missing, "
             "too.",
-            (_RENAMED_BY_ONE,), look=Look("See which of the two is there.", "ls -ld {path:path} $(dirname {to:path})")),
+            (_RENAMED_BY_ONE,), look=Look("See which of the two is there.", "ls -ld {path:path} {to:folder}")),
     Refusal("FileNotFoundError", r"\[Errno 2\] No such file or directory: b?['\"](?P<path>[^'\"\s]+ [^'\"]+)['\"]",
             "there is no program of the name \"{path}\": probably a whole command line was passed as the name{at}",
             "Without shell=True, subprocess takes a text as the name of one program, with its spaces.",

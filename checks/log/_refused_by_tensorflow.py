@@ -7,6 +7,7 @@ import re
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._own_objects import Meaning
 from ._refusal import Refusal
 
@@ -62,7 +63,7 @@ def _different_shapes(one: UncaughtException) -> Meaning | None:
         return None
     first, other = ([int(size) for size in re.findall(r"\d+", found[name])] for name in ("first", "other"))
     shapes = f"[{found['first']}] and [{found['other']}]"
-    at = f" ({one.place})" if one.place else ""
+    at = at_place(one)
     again = (
         Fix(
             "If the elements are batches, call batch() once. In a notebook, run the cell that makes the data set again "

@@ -10,6 +10,7 @@ import re
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._messages import short_name
 from ._own_objects import Meaning
 from ._refused_by_layers import OF_LAYERS
@@ -31,7 +32,7 @@ def _dimension(one: UncaughtException) -> Meaning | None:
     found = _NO_SUCH_DIMENSION.search(one.message)
     if short_name(one.type) != "IndexError" or found is None:
         return None
-    at = f" ({one.place})" if one.place else ""
+    at = at_place(one)
     if _PADS.search(one.code or "") and not _OTHER_CALL.search(one.code or ""):
         return _padding(found["dim"], found["high"], at)
     dim = found["dim"]

@@ -288,8 +288,8 @@ _OF_ARRAYS = (
     Refusal("TypeError", r"^only integer scalar arrays can be converted to a scalar index",
             "arrays are passed to {call}() one by one, and it takes a list of them{at}",
             "The second argument of these functions is the axis, a whole number.",
-            (Fix("Put them into a list.", ("np.concatenate([a, b])", "np.vstack([a, b])")),), of_code=True,
-            line=r"\b(?P<call>concatenate|stack|vstack|hstack|append)\((?![\[(])"),
+            (Fix("Put them into a list.", ("np.concatenate([a, b])",)),), of_code=True,
+            line=r"\b(?P<call>concatenate|stack|(?:np|numpy)\.append)\([\w.]+, ?(?!axis\b)"),
     Refusal("TypeError", r"^only integer scalar arrays can be converted to a scalar index",
             "an array with several values is used as one index or count{at}",
             "Lists take one whole number as an index, and range() and shapes take whole numbers. Only arrays of numpy "

@@ -110,9 +110,6 @@ _OF_TOKENIZERS = (
             "Probably add_special_tokens(): it takes a dictionary from the role to the token. New tokens without a "
             "role go to add_tokens().", (_ADD_TOKENS,), of_code=True, raised_in=r"^transformers/tokenization"),
 )
-_CLASSES = Fix("Load the class with the head that generates.", ("AutoModelForCausalLM.from_pretrained(MODEL)",
-                                                               "AutoModelForSeq2SeqLM.from_pretrained(MODEL)  # T5, "
-                                                               "BART"))
 _OF_GENERATION = (
     Refusal("ValueError", r"Greedy methods .{0,60}do not support `num_return_sequences` different than 1 \(got "
             r"(?P<got>\d+)\)",

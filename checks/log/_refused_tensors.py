@@ -14,6 +14,7 @@ from mgpu.command_line import python
 from mgpu.snapshot import UncaughtException
 from mgpu.text import listed
 
+from .._wording import at_place
 from ._compared_arrays import two_arrays
 from ._messages import short_name
 from ._own_objects import NAME, PLAIN, Meaning
@@ -28,13 +29,9 @@ _NORMALIZES = re.compile(r"torchvision|sub_\(mean|(?i:normaliz)")
 _PARTS_OF_HIDDEN = ("layers x directions", "batch", "hidden size")
 
 
-def _at(one: UncaughtException) -> str:
-    return f" ({one.place})" if one.place else ""
-
-
 def _own_code(one: UncaughtException) -> str:
     """Return the line of the script's own code through which the exception passed."""
-    return (one.code if one.packages[-1:] == ("",) else one.own_code) or one.own_code or ""
+    return (one.code if one.raised_in_own_code else one.own_code) or one.own_code or ""
 
 
 def _only(pattern: re.Pattern[str], code: str) -> str | None:
@@ -54,7 +51,7 @@ def _print_shape(name: str | None) -> Fix:
 
 def _not_square(found: re.Match[str], one: UncaughtException) -> Meaning:
     return Meaning(
-        f"{found['call']} needs square matrices, and gets {found['rows']} by {found['columns']}{_at(one)}",
+        f"{found['call']} needs square matrices, and gets {found['rows']} by {found['columns']}{at_place(one)}",
         "The last two dimensions of its input differ: a slice cuts only one of them, the dimensions are in another "
         "order, or the input is a batch of vectors.",
         (_print_shape(None), Fix("Cut or arrange both of the last two dimensions.", ("A[..., :n, :n]", "A.mT @ A"))),
@@ -65,7 +62,7 @@ def _not_floating(found: re.Match[str], one: UncaughtException) -> Meaning:
     groups = found.groupdict()
     call, got = groups.get("call") or groups.get("call2") or "the operation", groups.get("got") or groups.get("got2")
     return Meaning(
-        f"{call.rstrip('()')} computes with floating point numbers, and gets a tensor of type {got}{_at(one)}",
+        f"{call.rstrip('()')} computes with floating point numbers, and gets a tensor of type {got}{at_place(one)}",
         "Token ids, labels, masks and counts are integers, and a tensor that is made with dtype=x.dtype or from Python "
         "integers becomes one, too.",
         (
@@ -79,7 +76,7 @@ def _not_floating(found: re.Match[str], one: UncaughtException) -> Meaning:
 def _types_of_two(found: re.Match[str], one: UncaughtException) -> Meaning:
     first, second = found["first"], found["second"]
     return Meaning(
-        f"{found['call']} gets tensors of two types, {first} and {second}{_at(one)}",
+        f"{found['call']} gets tensors of two types, {first} and {second}{at_place(one)}",
         "It does not convert them. One of them was made from integers, from numpy (float64, Double), or in half "
         "precision.",
         (Fix("Convert the second to the type of the first.", ("b = b.to(a.dtype)",)),),
@@ -88,7 +85,7 @@ def _types_of_two(found: re.Match[str], one: UncaughtException) -> Meaning:
 
 def _not_converged(which: str, one: UncaughtException) -> Meaning:
     return Meaning(
-        f"the decomposition of a matrix{which} did not converge{_at(one)}",
+        f"the decomposition of a matrix{which} did not converge{at_place(one)}",
         "Usually the matrix has NaN or infinite values. Otherwise it is badly conditioned, or has nearly equal "
         "singular values or eigenvalues.",
         (
@@ -109,7 +106,7 @@ def _singular(found: re.Match[str], one: UncaughtException) -> Meaning:
         return _not_converged(which, one)
     what = "is not positive definite" if definite else "is singular"
     return Meaning(
-        f"a matrix{which} {what}, so it cannot be solved, inverted or factorized{_at(one)}",
+        f"a matrix{which} {what}, so it cannot be solved, inverted or factorized{at_place(one)}",
         "Rows that are equal, zero or depend on each other make it so: samples that are the same, a covariance of "
         "fewer samples than features, a step whose values no longer change, or rounding in fp32.",
         (
@@ -166,7 +163,7 @@ def _batches_of_matrices(found: re.Match[str], one: UncaughtException) -> Meanin
     else:
         what = f"the rows of the first factor have {wanted[1]} items, and the second factor has {got[1]} rows"
     return Meaning(
-        f"two batches of matrices cannot be multiplied: {what}{_at(one)}",
+        f"two batches of matrices cannot be multiplied: {what}{at_place(one)}",
         "For a @ b, the last dimension of a must equal the last but one of b, and the dimensions before must be equal "
         "or 1. Often one of the two has its dimensions in another order, or one unsqueeze() too many.",
         (Fix("Print both shapes, and transpose or squeeze one of them.", ("print(a.shape, b.shape)", "a.mT @ b")),),
@@ -197,7 +194,9 @@ def _in_place(found: re.Match[str], one: UncaughtException) -> Meaning:
             "Load all images with three channels, or give Normalize one value.",
             ("Image.open(path).convert('RGB')", "transforms.Grayscale(3)", "Normalize([0.5], [0.5])"),
         )
-    return Meaning(f"a tensor of shape [{have}] cannot take a result of shape [{wanted}]{_at(one)}", why, (fix,), False)
+    return Meaning(
+        f"a tensor of shape [{have}] cannot take a result of shape [{wanted}]{at_place(one)}", why, (fix,), False
+    )
 
 
 def _hidden_state(found: re.Match[str], one: UncaughtException) -> Meaning:
@@ -221,7 +220,7 @@ def _hidden_state(found: re.Match[str], one: UncaughtException) -> Meaning:
     }
     return Meaning(
         f"the RNN expects a hidden state of size ({found['wanted']}), and gets [{found['got']}]: "
-        f"another {listed(differ) or 'number of dimensions'}{_at(one)}",
+        f"another {listed(differ) or 'number of dimensions'}{at_place(one)}",
         f"The sizes are ({', '.join(parts)}); the first is 1 for one layer in one direction. An encoder's state fits "
         "only a decoder with as many layers and directions, and a state that is kept only a batch of the same size.",
         tuple(how[name] for name in differ) or (_print_shape(None),),
@@ -230,7 +229,7 @@ def _hidden_state(found: re.Match[str], one: UncaughtException) -> Meaning:
 
 def _input_of_rnn(found: re.Match[str], one: UncaughtException) -> Meaning:
     return Meaning(
-        f"the RNN takes {found['wanted']} features per step, and its input has {found['got']}{_at(one)}",
+        f"the RNN takes {found['wanted']} features per step, and its input has {found['got']}{at_place(one)}",
         "The last dimension of the input is the number of features. It differs from input_size if columns were added "
         "or dropped, or if the dimensions have another order (batch_first).",
         (_print_shape(None), Fix("Make the layer for that size.", ("nn.LSTM(input_size=x.shape[-1], ...)",))),
@@ -241,7 +240,7 @@ def _nothing_to_join(found: re.Match[str], one: UncaughtException) -> Meaning | 
     code = _own_code(one)
     name = _only(_STACKED, code) or _only(_REDUCED, code)
     return Meaning(
-        f"{name or 'a list or an array'} is empty{_at(one)}: {found[0]}",
+        f"{name or 'a list or an array'} is empty{at_place(one)}: {found[0]}",
         "The line needs at least one item. The loop that fills it did not run or kept nothing: a loader, a split, a "
         "folder or a filter without samples (a series shorter than its window, drop_last with less than one batch).",
         (
@@ -264,7 +263,7 @@ def _two_arrays(found: re.Match[str], one: UncaughtException) -> Meaning:
 
 def _no_hook(found: re.Match[str], one: UncaughtException) -> Meaning:
     return Meaning(
-        f"a hook is registered on a tensor that has no gradient{_at(one)}",
+        f"a hook is registered on a tensor that has no gradient{at_place(one)}",
         "It was computed under no_grad() or from integers, was detached, or gradients are turned off for all inputs "
         "and parameters (in evaluation, for example).",
         (

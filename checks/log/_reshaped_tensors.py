@@ -13,6 +13,8 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
+
 _FIRST_OF_IMAGE = 2  # batch and channels come first
 _WHOLE_SHAPE = re.compile(r"\.(?:reshape|view)\(\s*(?:[\w.]+\.shape|[\w.]+\.size\(\)|\*[\w.]+\.shape)\s*\)")
 _PRINT = Fix("Print the shape just before that line.", ("print(x.shape)",))
@@ -26,10 +28,6 @@ _OF_BATCH = Fix(
 )
 
 
-def _at(raised: UncaughtException) -> str:
-    return f" ({raised.place})" if raised.place else ""
-
-
 def _sizes(text: str) -> list[int]:
     return [int(one) for one in re.findall(r"-?\d+", text)]
 
@@ -41,14 +39,14 @@ def _plain(raised: UncaughtException | None) -> bool:
 
 def reshaped(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a shape, written in the script's own line, that does not fit the number of elements."""
-    own = raised is not None and _plain(raised) and raised.packages[-1:] == ("",)
+    own = raised is not None and _plain(raised) and raised.raised_in_own_code
     sizes, count = _sizes(groups["shape"]), int(groups["size"])
     if raised is None or not own or _WHOLE_SHAPE.search(raised.code or "") or not sizes or 0 in sizes:
         return None
     why, fixes = _with_free_size(sizes, count) if -1 in sizes else _all_written(sizes, count)
     line = f' The line is "{raised.code}".' if raised.code else ""
     return Meaning(
-        f"a tensor of {count} elements cannot be reshaped to [{groups['shape']}]{_at(raised)}",
+        f"a tensor of {count} elements cannot be reshaped to [{groups['shape']}]{at_place(raised)}",
         why + line,
         (_PRINT, *fixes),
         complete=True,
@@ -58,9 +56,9 @@ def reshaped(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
 def _with_free_size(sizes: list[int], count: int) -> tuple[str, tuple[Fix, ...]]:
     rest = -math.prod(sizes)
     first = sizes[0] == -1
-    free = "the number of rows, is free, so the batch size is not at fault" if first else "is free"
+    free = ", the number of rows, is free, so the batch size is not at fault" if first else " is free"
     why = (
-        f"The size -1, {free}. The others have the product {rest:,}, and {count:,} is not a multiple of it: the input "
+        f"The size -1{free}. The others have the product {rest:,}, and {count:,} is not a multiple of it: the input "
         "has another size than the code was written for (image size, length, channels, or a layer that was changed)"
     )
     if first:
@@ -91,7 +89,7 @@ def split(groups: Mapping[str, str], raised: UncaughtException | None) -> Meanin
         return None
     return Meaning(
         f"a dimension of {groups['size']} was split into [{groups['parts']}], which have the sum "
-        f"{sum(_sizes(groups['parts']))}{_at(raised)}",
+        f"{sum(_sizes(groups['parts']))}{at_place(raised)}",
         "The parts must add up to the dimension. What made the tensor has another number of outputs than the split "
         "expects (a mean and a variance need twice as many), the parts are of another configuration, or dim= names "
         "another dimension.",
@@ -103,7 +101,7 @@ def split(groups: Mapping[str, str], raised: UncaughtException | None) -> Meanin
 def layer_dimensions(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain input of a layer with too many or too few dimensions, by their number."""
     has, few, many = len(_sizes(groups["size"])), int(groups["few"]), int(groups["many"])
-    at = _at(raised) if raised else ""
+    at = at_place(raised) if raised else ""
     takes = (
         f"It takes {few} dimensions, (channels, ...), of a sample, or {many}, (batch, channels, ...), and gets {has}. "
     )
@@ -133,7 +131,7 @@ def compared(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
     found = _relation(_sizes(groups["a"]), _sizes(groups["b"])) if raised else None
     if raised is None or found is None:
         return None
-    at = _at(raised)
+    at = at_place(raised)
     why, fix = found
     return Meaning(
         f"labels have the shape {groups['a']}, but predictions {groups['b']}{at}",
@@ -214,7 +212,7 @@ def rows_of_loss(groups: Mapping[str, str], raised: UncaughtException | None) ->
         )
         fix = Fix("Keep the batch dimension when you flatten.", ("x = x.flatten(1)", "labels = labels.argmax(1)"))
     return Meaning(
-        f"the loss got {output} predictions and {labels} labels{_at(raised)}",
+        f"the loss got {output} predictions and {labels} labels{at_place(raised)}",
         why,
         (Fix("Print both shapes just before that line, and after each layer.", ("print(out.shape, y.shape)",)), fix),
         complete=True,

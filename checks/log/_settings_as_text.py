@@ -26,7 +26,7 @@ def name_of_text(groups: Mapping[str, str], raised: UncaughtException | None) ->
         return None
     if meant := text_among_numbers(raised):
         return meant
-    if raised.packages[-1:] != ("",) or not raised.place:
+    if not raised.raised_in_own_code or not raised.place:
         return None
     op, code = re.escape(found["op"]), raised.code or ""
     uses = re.findall(

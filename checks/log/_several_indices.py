@@ -16,7 +16,8 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 from mgpu.text import plural
 
-from ._followed_values import parsed
+from .._followed_values import parsed
+from .._wording import at_place
 
 
 class _Item(NamedTuple):
@@ -60,7 +61,7 @@ def one_of_several(code: str, groups: Mapping[str, str], raised: UncaughtExcepti
     possible = _possible(item, groups) if item else []
     if item is None or not possible:
         return None
-    at = f" ({raised.place})" if raised and raised.place else ""
+    at = at_place(raised)
     which = possible[0] if len(possible) == 1 else f"{', '.join(possible[:-1])} or {possible[-1]}"
     shown = python("print({:dotted}.shape)", item.of)
     return Meaning(
@@ -79,9 +80,9 @@ def one_of_several(code: str, groups: Mapping[str, str], raised: UncaughtExcepti
 
 def index_in_own_line(groups: Mapping[str, str], raised: UncaughtException) -> Meaning | None:
     """Explain an index into a tensor in a line of the script's that does not show which one it is."""
-    if raised.packages[-1:] != ("",):
+    if not raised.raised_in_own_code:
         return None
-    at = f" ({raised.place})" if raised.place else ""
+    at = at_place(raised)
     line = f' The line is "{raised.code}".' if raised.code else ""
     return Meaning(
         f"an index is too large: {groups['index']}, but the dimension has {_counted(groups)}{at}",

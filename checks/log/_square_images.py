@@ -9,7 +9,7 @@ from mgpu.check import Fix
 from mgpu.command_line import python
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import parsed
+from .._followed_values import parsed
 from ._own_objects import Meaning
 
 _SIDES = ({2, 3}, {-1, -2})  # of an image (N, C, H, W); (C, H, W) and others cannot be known from two positions

@@ -10,8 +10,9 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import Log, UncaughtException
 
+from .._followed_values import operands, underlined
+from .._wording import at_place
 from ._circumstances import either, never, shown, through
-from ._followed_values import operands, underlined
 from ._image_cases import NO_TEXT
 from ._loss_sizes import prediction_and_target
 from ._optimizer_state import LARGEST_SPLIT, LOADS, SMALLEST_SHARD, of_other_parameters, of_other_ranks
@@ -123,7 +124,7 @@ def _of_parameter(groups: Mapping[str, str]) -> Meaning:
 
 def _empty(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning:
     """Explain a tensor without elements in a run of which nothing shows that parameters are partitioned."""
-    at = f" ({raised.place})" if raised and raised.place else ""
+    at = at_place(raised)
     code = (raised.own_code or raised.code) if raised else None
     line = f' The line is "{code}".' if code else ""
     return Meaning(
@@ -181,7 +182,7 @@ def _in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None
     dim = int(found["dim"])
     if large - small <= 1 and dim > 1:  # feature maps whose size was rounded, which a case explains
         return None
-    at = f" ({raised.place})" if raised.place else ""
+    at = at_place(raised)
     title = f"two tensors have different sizes: {groups['a']} and {groups['b']} in dimension {dim}{at}"
     if found["target"]:
         shape, target = found["shape"], found["target"]
@@ -211,7 +212,7 @@ def _in_plain_script(groups: Mapping[str, str], raised: UncaughtException | None
 
 def _sides(groups: Mapping[str, str], raised: UncaughtException) -> str:
     """Return which operand has which size, if Python underlines the operator that failed."""
-    if not (sides := operands(raised)) or raised.packages[-1:] != ("",) or len("".join(sides)) > _LONGEST:
+    if not (sides := operands(raised)) or not raised.raised_in_own_code or len("".join(sides)) > _LONGEST:
         return ""
     left, right = sides
     batch = (

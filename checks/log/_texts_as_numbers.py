@@ -11,6 +11,8 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
+
 _TABLES = frozenset({"pandas", "numpy", "scipy", "sklearn", "polars", "seaborn", "matplotlib", "statsmodels"})
 _SORTS = re.compile(
     r"\b(?:sorted|np\.unique|np\.sort)\(|\b(?:min|max)\([^,()]*\)|\.sort\(|sort_values\(|unique\(|groupby\("
@@ -24,8 +26,8 @@ _ASKED = re.compile(r"\b(?:input|raw_input)\(|sys\.argv\[")
 
 def text_among_numbers(raised: UncaughtException) -> Meaning | None:
     """Return what the line and the frames show of such a text; None for a framework's own line."""
-    own, code = raised.packages[-1:] == ("",), raised.own_code or raised.code or ""
-    at = f" ({raised.place})" if raised.place else ""
+    own, code = raised.raised_in_own_code, raised.own_code or raised.code or ""
+    at = at_place(raised)
     line = f' The line is "{code}".' if code else ""
     if own and _COMPARED.search(raised.message) and _SORTS.search(code):
         return _sorted(raised, at, line)

@@ -7,6 +7,7 @@ import re
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._own_objects import Meaning
 
 _OPENED_NONE = re.compile(
@@ -22,7 +23,7 @@ def without_file(one: UncaughtException) -> Meaning | None:
         return None
     if one.code and not _OPENS.search(one.code) and "Load" not in one.code:
         return None
-    where = f" ({one.place})" if one.place else ""
+    where = at_place(one)
     return Meaning(
         f"the tokenizer's own files are missing in the model's folder: the path of its vocabulary is None{where}",
         "A tokenizer written in Python needs vocab.json and merges.txt, vocab.txt, tokenizer.model or spiece.model. "

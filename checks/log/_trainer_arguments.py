@@ -16,6 +16,7 @@ from mgpu.text import with_article
 
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
+from .._wording import at_place
 from ._messages import short_name
 from ._own_objects import Meaning
 
@@ -84,7 +85,7 @@ def wrong_argument(one: UncaughtException) -> Meaning | None:
     why, fixes = kind or _of_own_class(handed)
     return Meaning(
         f"{handed.trainer} got {with_article(handed.owner)} as {handed.name}, which it does not accept: the object has "
-        f"no {handed.attribute}{f' ({one.place})' if one.place else ''}",
+        f"no {handed.attribute}{at_place(one)}",
         f"{handed.trainer} reads {handed.name}.{handed.attribute} in its constructor. {why}",
         fixes,
     )

@@ -10,6 +10,7 @@ import re
 from mgpu.check import Fix
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._messages import short_name
 from ._own_objects import Meaning
 
@@ -66,7 +67,7 @@ def ended_file(one: UncaughtException) -> Meaning | None:
     if short_name(one.type) != "EOFError" or not any(map(_READS.search, one.frames)):
         return None
     return Meaning(
-        f"torch.load finds no data, or the data ends too early{f' ({one.place})' if one.place else ''}",
+        f"torch.load finds no data, or the data ends too early{at_place(one)}",
         "The run that wrote it was stopped while it saved, the disk was full, or the copy or download is not complete. "
         "A buffer (io.BytesIO) that was just written must go back to its begin, and another rank may still be writing "
         "the file.",

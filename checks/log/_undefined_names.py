@@ -157,7 +157,7 @@ def _of_undefined(one: UncaughtException, name: str, suggested: str | None) -> A
         f"a mistake in the script's own code: {one.place} uses {name}, which does not exist there",
         f"The name is misspelled, is defined in another function or file, or its import or definition was removed."
         f"{like}{variable}",
-        (Fix("Define or import it.", (shell("grep -rnw --include='*.py' {:dotted} {}", name, "."),)), _check_file(one)),
+        (Fix("Define or import it.", (shell("grep -rnw --include='*.py' {:dotted} .", name),)), _check_file(one)),
     )
 
 
@@ -167,7 +167,7 @@ def _of_other_python(one: UncaughtException, name: str) -> Answered | None:
         return Answered(
             f"the code was written for Python 2: {one.place} uses {name}, which Python 3 calls {now}",
             "Python 3 renamed or removed it. Other lines of the same code can have the same fault.",
-            (Fix(f"Write {now}.", (shell("grep -rnw --include='*.py' {:dotted} {}", name, "."),)),),
+            (Fix(f"Write {now}.", (shell("grep -rnw --include='*.py' {:dotted} .", name),)),),
         )
     if (now := _LITERALS.get(name)) and not used_as_data(one.code, name):
         return Answered(

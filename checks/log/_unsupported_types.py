@@ -12,6 +12,8 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
+
 _LACKS = re.compile(r"\"(?P<op>\w+)\" not implemented for '(?P<dtype>Half|BFloat16|Float8\w*)'")
 _OF_INTEGERS = re.compile(r"bitwise_|^[lr]?shift|_?(?:gcd|lcm|bincount|unique_dim)_?|(?:and|or|xor)_")
 _ON_CPU = re.compile(r"cpu|out_frame|KernelImpl|kernel_impl|slow_conv|compute_indices_weights")
@@ -37,14 +39,10 @@ _KINDS = (
 # fmt: on
 
 
-def _at(raised: UncaughtException | None) -> str:
-    return f" ({raised.place})" if raised and raised.place else ""
-
-
 def operation_of_type(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain an operation that torch does not have for a type; None for a type that says nothing by itself."""
     op, dtype = groups["op"], groups["dtype"]
-    title = f"an operation ({op}) got a tensor of the type {dtype}, for which torch has no code{_at(raised)}"
+    title = f"an operation ({op}) got a tensor of the type {dtype}, for which torch has no code{at_place(raised)}"
     for pattern, why, fix in _KINDS:
         if re.fullmatch(pattern, dtype):
             return Meaning(title, why, (fix, _PRINT))
@@ -76,7 +74,7 @@ def operation_in_half(raised: UncaughtException) -> Meaning | None:
     )
     on_gpu = Fix("On the CPU, compute in float32, or move all to a GPU.", ("model.float()", "x = x.float()"))
     return Meaning(
-        f"torch has no {op} for the type {dtype} {where}{_at(raised)}",
+        f"torch has no {op} for the type {dtype} {where}{at_place(raised)}",
         why if cuda else on_cpu if cpu else f"{on_cpu} On a GPU, some operations compute in more than 16 bits only.",
         (convert,) if cuda else (on_gpu,) if cpu else (on_gpu, convert),
         complete=True,
@@ -91,20 +89,20 @@ def type_of_labels(groups: Mapping[str, str], raised: UncaughtException | None) 
     if (found := _INDICES.search(text)) and found["dtype"] not in ("Half", "BFloat16"):
         return Meaning(
             f"the indices of an embedding are of the type {found['dtype']}, and must be integers (Long or Int)"
-            f"{_at(raised)}",
+            f"{at_place(raised)}",
             "They are ids: of tokens, users, items or classes. A table, numpy, a division, or a tensor that also has "
             "other columns made them floating point numbers or another type.",
             (Fix("Convert them where the batch is made, or before that line.", ("ids = ids.long()",)),),
         )
     if found := _OF_TARGET.search(text):
         return Meaning(
-            f"the labels of the loss have the type {found['dtype']}, and must be int64 (Long){_at(raised)}",
+            f"the labels of the loss have the type {found['dtype']}, and must be int64 (Long){at_place(raised)}",
             "Class numbers are indices. numpy, a table or a collate function made them int32 or floating point.",
             (Fix("Convert them where the batch is made.", ("labels = labels.long()",)),),
         )
     if found := _OF_OUTPUT.search(text):
         return Meaning(
-            f"the loss got an output of the type {found['dtype']}, not of floating point numbers{_at(raised)}",
+            f"the loss got an output of the type {found['dtype']}, not of floating point numbers{at_place(raised)}",
             "The first argument of a classification loss is the scores of all classes. argmax() or a conversion "
             "(.long()) before the loss makes integers of them; or output and labels are exchanged.",
             (Fix("Give the loss the scores, and the labels second.", ("loss = criterion(model(x), labels)",)),),
@@ -116,7 +114,7 @@ def not_for_numpy(groups: Mapping[str, str], raised: UncaughtException | None) -
     """Explain why a tensor cannot become an array: its device, its gradient or its type."""
     if raised is None:
         return None
-    what, at = groups["what"], _at(raised)
+    what, at = groups["what"], at_place(raised)
     if device := re.search(r"convert (\S+) device", what):
         return Meaning(
             f"a tensor on {device[1]} is converted to numpy, which reads the memory of the CPU only{at}",

@@ -10,8 +10,8 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import UncaughtException
 from mgpu.text import listed
 
+from .._followed_values import Origin, called, operands, origin, reads_attribute, subscript
 from ._before_training import none_before_training
-from ._followed_values import Origin, called, operands, origin, reads_attribute, subscript
 from ._messages import short_name, wrong_value
 from ._own_arguments import path_that_is_none
 from ._own_objects import NAME, PLAIN, Meaning, file_of

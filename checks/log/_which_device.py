@@ -15,7 +15,8 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
-from ._followed_values import parsed
+from .._followed_values import parsed
+from .._wording import at_place
 from ._module_cases import called_module, input_not_moved, never_moved, of_accelerate
 
 # https://github.com/pytorch/pytorch/blob/main/c10/core/DeviceGuard.h and aten/src/ATen/core/adaption.cpp
@@ -142,7 +143,7 @@ def metric_elsewhere(one: UncaughtException | None) -> Meaning | None:
     found = _METRIC.search(one.message) if one else None
     if one is None or found is None:
         return None
-    where = f" ({one.place})" if one.place else ""
+    where = at_place(one)
     line = f' The line is "{one.own_code}".' if one.own_code else ""
     return Meaning(
         f"the metric{f' {name}' if (name := found['metric']) else ''} is on another device than the predictions it "
@@ -169,7 +170,7 @@ def which_device(one: UncaughtException | None) -> Meaning | None:
     if roles is None or "cpu" not in (first, second) or not (_SPLIT.match(first) or _SPLIT.match(second)):
         return None
     on_cpu, on_gpu = (roles.named, roles.others) if second == "cpu" else (roles.others, roles.named)
-    where, name = f" ({one.place})" if one.place else "", called_module(one)
+    where, name = at_place(one), called_module(one)
     if on_cpu == _WEIGHTS:
         return never_moved(name, where, accelerated=of_accelerate(one))
     if on_cpu == _INPUT and on_gpu == _WEIGHTS:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from mgpu.check import Fix
 from mgpu.signature import Applies, Case
-from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import every, line_of, never, passed, said, several_ranks, within
+from ._circumstances import every, in_own_code, line_of, never, passed, said, several_ranks, within
 
 _ATTRIBUTE = "log_wrapped_model_attribute"
 _ENGINE = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/engine.py"
@@ -14,12 +13,8 @@ _NORM = "https://docs.pytorch.org/docs/stable/generated/torch.nn.BatchNorm1d.htm
 _OF_TORCH = within(r"^torch/nn/modules/module\.py in __getattr__$")
 
 
-def _in_own_code(log: Log, raised: UncaughtException | None) -> bool:
-    """Whether the script's own line is the deepest one: torch's modules look up their attributes in torch's code."""
-    return bool(raised and raised.place and raised.frames and raised.packages[-1:] == ("",))
-
-
-_NO_MODULE: Applies = every(_in_own_code, never(_OF_TORCH))
+# torch's modules look up their attributes in torch's code.
+_NO_MODULE: Applies = every(in_own_code, never(_OF_TORCH))
 # fmt: off
 # DDP has the model in .module and passes nothing on; DeepSpeed's engine passes on what dir(model) lists.
 ATTRIBUTES = (

@@ -10,6 +10,7 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import UncaughtException
 
 from .._calls import asked_by_script
+from .._wording import at_place
 from ._messages import short_name
 from ._own_objects import NAME, Meaning
 
@@ -178,7 +179,7 @@ def _asks_without_terminal(one: UncaughtException) -> Meaning | None:
     no_input = short == "EOFError" and one.message.startswith("EOF when reading a line")
     if not closed and not no_input:
         return None
-    where = f" ({one.place})" if one.place else ""
+    where = at_place(one)
     return Meaning(
         f"the program asks a question, and no terminal is there to answer it{where}",
         "input() reads from the standard input. nohup, cron, Slurm, processes of multiprocessing and containers "
@@ -215,7 +216,7 @@ def _of_environment(one: UncaughtException) -> Meaning | None:
     code = one.own_code or one.code or ""
     call = re.search(r"\benvs?\w*(?:\.\w+)?\.(?P<call>step|reset)\(", code)
     wrong = re.search(r"values to unpack \(expected|expected sequence of length|inhomogeneous shape", one.message)
-    if call is None or wrong is None or not one.place or one.packages[-1:] != ("",):
+    if call is None or wrong is None or not one.place or not one.raised_in_own_code:
         return None  # a wrapper's line: see _refused_by_programs.py
     step = call["call"] == "step"
     unpacked = re.search(r"values to unpack \(expected (\d)", one.message)
@@ -261,7 +262,7 @@ def _or_class(name: str) -> str:
 def call_that_does_not_fit(one: UncaughtException) -> Meaning | None:
     """Explain arguments that a function of the script's own, or one that it calls, does not take or lacks."""
     found = _CALL.search(one.message)
-    if not found or not (one.packages[-1:] == ("",) or asked_by_script(one)):
+    if not found or not (one.raised_in_own_code or asked_by_script(one)):
         return None
     call = found["call"].lstrip(".")  # of a function in a function, what follows <locals>
     short = call.removesuffix(".__init__")

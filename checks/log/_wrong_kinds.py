@@ -12,7 +12,7 @@ from mgpu.check import Fix
 from mgpu.command_line import python, shell
 from mgpu.snapshot import Log, UncaughtException
 
-from ._messages import short_name
+from ._messages import of_own_line, short_name
 from ._own_objects import NAME, PLAIN, Meaning
 
 # What a tensor has, and a tuple or a list does not.
@@ -85,11 +85,6 @@ _TOO_LARGE = (
 _LOSSES = frozenset({"loss_logged", "training_loss_finite", "training_loss_nan"})
 
 
-def _own(one: UncaughtException) -> bool:
-    """Whether the deepest frame is in a file of the script's own."""
-    return one.packages[-1:] == ("",) and bool(one.place)
-
-
 def _only(pattern: str, code: str) -> str | None:
     names = {match["of"] for match in re.finditer(pattern, code)}
     return names.pop() if len(names) == 1 else None
@@ -99,7 +94,7 @@ def _cell_of_dataset(one: UncaughtException) -> Meaning | None:
     """Explain a tokenized column of a row that is a list, because the data set gives Python's own types."""
     lacks = _LACKS.match(one.message)
     found = [cell for cell in _CELL.finditer(one.code or "") if lacks and cell["name"] == lacks["name"]]
-    if not lacks or lacks["kind"] != "list" or len(found) != 1 or not _own(one):
+    if not lacks or lacks["kind"] != "list" or len(found) != 1 or not of_own_line(one):
         return None
     data, column, name = found[0]["data"], found[0]["column"], found[0]["name"]
     ask = (Fix("To see the type of any value, call type().", ("print(type(value))",)),) if name == "type" else ()
@@ -124,7 +119,7 @@ def _several_values(one: UncaughtException) -> Meaning | None:
     """Explain a tuple or a list that is used as a tensor, or as a dict."""
     lacks, by_name = _LACKS.match(one.message), _BY_NAME.match(one.message)
     found = lacks or by_name
-    if not found or not _own(one) or (lacks and lacks["name"] not in _OF_TENSORS):
+    if not found or not of_own_line(one) or (lacks and lacks["name"] not in _OF_TENSORS):
         return None
     code = one.code or ""
     if lacks:
@@ -203,7 +198,7 @@ def _text_as_number(one: UncaughtException) -> Meaning | None:
 def _not_in_list(one: UncaughtException) -> Meaning | None:
     found = _NOT_LISTED.search(one.message)
     index = re.search(rf"(?P<of>{NAME})\.index\((?P<what>[^()]+)\)", one.code or "")
-    if short_name(one.type) != "ValueError" or not found or not index or not _own(one):
+    if short_name(one.type) != "ValueError" or not found or not index or not of_own_line(one):
         return None
     name, item = index["of"], found["item"] or index["what"]
     return Meaning(
@@ -223,7 +218,7 @@ def _not_in_list(one: UncaughtException) -> Meaning | None:
 
 
 def _asked_with_tensor(one: UncaughtException) -> Meaning | None:
-    if short_name(one.type) != "KeyError" or not one.message.startswith("tensor(") or not _own(one):
+    if short_name(one.type) != "KeyError" or not one.message.startswith("tensor(") or not of_own_line(one):
         return None
     asked = re.search(rf"(?P<of>{PLAIN})\[(?P<key>{PLAIN})\]", one.code or "")
     table, key = (asked["of"], asked["key"]) if asked else ("a dict", "key")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
-_PBS = "https://openpbs.org/"
 _LSF = "https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=controls-job-termination-reasons"
 _COREUTILS = "https://www.gnu.org/software/coreutils/manual/html_node/timeout-invocation.html"
 _SSH = "https://man.openbsd.org/ssh_config#ServerAliveInterval"

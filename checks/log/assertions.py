@@ -17,7 +17,6 @@ _INDEXED = "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/datase
 _SAMPLERS = "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/datasets/data_samplers.py"
 _VLLM_MODELS = "https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/models/llama.py"
 _ARGUMENTS = "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/arguments.py"
-_VALIDATE = "mgpu configure --validate accelerate.yaml"
 _TENSOR_RANKS = r"(?:\w+\.)*\w*(?:tp_size|tp_world_size|tensor_model_parallel_\w+|tensor_parallel_\w+|\btp|mp_size)\b"
 
 # fmt: off

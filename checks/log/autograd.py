@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.command_line import shell
+from mgpu.command_line import python, shell
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
@@ -64,12 +64,16 @@ _OTHER_DEVICE = Case(
 
 def _steps(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a number of steps that is above 0, and so of another type; None for 0."""
-    if float(groups["count"]) <= 0:
+    count = groups["count"]
+    if float(count) <= 0:
         return None
+    round_up = Fix("Round it up where it is computed.", ("total_steps = math.ceil(samples / batch_size) * epochs",))
     return Meaning(
-        f"the learning rate schedule got {groups['what']} = {groups['count']}, and takes a whole number (int)",
-        "A division with / gives a float, and so does a config that has 1e4 or 100.0.",
-        (Fix("Round it up where it is computed.", ("total_steps = math.ceil(samples / batch_size) * epochs",)),),
+        f"the learning rate schedule got {groups['what']} = {count}, and takes a whole number (int)",
+        "It is a whole number of another type: the integers of numpy (int64) are not Python's int."
+        if count.isdigit()
+        else "A division with / gives a float, and so does a config that has 1e4 or 100.0.",
+        (Fix("Convert it.", (python("int({:name})", groups["what"]),)) if count.isdigit() else round_up,),
     )
 
 
@@ -171,12 +175,13 @@ ROWS = (
         Fix("Checkpoint whole layers instead, or keep such operations out of the region.",
             ("activation_checkpoint.mode = 'full'", "model.config.use_cache = False")), _CHECKPOINT),
     Row("log_schedule_without_steps", "root", "script",
-        r"Expected positive integer (?P<what>total_steps|steps_per_epoch|epochs), but got (?P<count>-?\d[\d.]*)",
+        r"Expected positive integer (?P<what>total_steps|steps_per_epoch|epochs), but got "
+        r"(?P<count>-?\d{1,18}(?:\.\d{1,18})?(?:e[+-]\d{1,3})?)\b",
         ("ValueError: Expected positive integer total_steps, but got 0",
          "ValueError: Expected positive integer steps_per_epoch, but got 0"),
         "the learning rate schedule got {what} = {count}",
-        "The number of steps is 0: the loader has no batch (no samples, or drop_last with less than one batch), the "
-        "number of epochs is 0, or samples // (batch size x accumulation x ranks) rounds down to 0.",
+        "The number of steps is 0 or less: the loader has no batch (no samples, or drop_last with less than one "
+        "batch), the number of epochs is 0, or samples // (batch size x accumulation x ranks) rounds down to 0.",
         Fix("Compute it from the loader, rounded up.",
             ("total_steps = math.ceil(len(loader) / accumulation) * epochs", "print(len(dataset), len(loader))")),
         _SCHEDULER, summary="The learning rate schedule got no steps.", explain=_steps),

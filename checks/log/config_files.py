@@ -10,6 +10,7 @@ from mgpu.command_line import python, shell
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import Log, UncaughtException
 
+from .._wording import at_place
 from ._circumstances import called, every, line_of, reported, within
 
 _OVERRIDES = "https://hydra.cc/docs/advanced/override_grammar/basic/"
@@ -20,6 +21,7 @@ _TYPES = "https://omegaconf.readthedocs.io/en/latest/structured_config.html"
 _INTERPOLATION = "https://omegaconf.readthedocs.io/en/latest/usage.html#variable-interpolation"
 _PARTIAL = "https://hydra.cc/docs/advanced/instantiate_objects/overview/#partial-instantiation"
 _INSTANTIATE = "https://hydra.cc/docs/advanced/instantiate_objects/overview/"
+_SWEEP = "https://hydra.cc/docs/tutorials/basic/running_your_app/multi-run/"
 _PYDANTIC = "https://docs.pydantic.dev/latest/errors/validation_errors/"
 _FIELD = re.compile(
     r"\d+ validation errors? for (?P<config>\w+) (?P<field>[\w.\[\]-]+) (?P<what>[A-Z].*?)(?: \[type=|$)"
@@ -82,7 +84,7 @@ def _field(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
 
 
 def _of_transform(found: re.Match[str], raised: UncaughtException) -> Meaning:
-    at = f" ({raised.place})" if raised.place else ""
+    at = at_place(raised)
     return Meaning(
         f"albumentations refuses the argument {found['field']} of a transform: {found['what']}{at}",
         "Arguments of transforms change between its releases: RandomResizedCrop, for example, takes "
@@ -95,6 +97,9 @@ def _of_transform(found: re.Match[str], raised: UncaughtException) -> Meaning:
             Fix("Or install the release that the code was written for."),
         ),
     )
+
+
+_NO_SWEEP_OF_RANKS = "--multirun is for runs of one process: with a launcher, each rank runs the whole sweep by itself."
 
 
 def _ambiguous(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
@@ -113,6 +118,10 @@ def _ambiguous(groups: Mapping[str, str], raised: UncaughtException | None) -> M
                 (shell("python train.py \"{:dotted}='a,b'\"", key),),
             ),
             Fix("If it is a list, write it in brackets.", (shell("python train.py '{:dotted}=[a,b]'", key),)),
+            Fix(
+                f"If each value is for a run of its own, start one run after the other. {_NO_SWEEP_OF_RANKS}",
+                (shell("python train.py {:dotted}=a", key), shell("python train.py {:dotted}=b", key)),
+            ),
         ),
     )
 
@@ -197,6 +206,21 @@ _REFUSED_OVERRIDES = (
          "(--lr 0.1), a value with a space, or an empty variable of the shell is none.",
          (Fix("Write it as key=value, and look for spaces without quotes.", ("python train.py group.key=value",)),),
          "Error parsing override 'fast'\nmissing EQUAL at '<EOF>'\n", _OVERRIDES),
+    Case(reported(r"Sweep parameters '[^']+' requires --multirun"),
+         "the command line gives Hydra several values for one key (a sweep), without --multirun",
+         f"choice(), range(), interval() and glob() are sweeps: Hydra starts one run for each value, and only with "
+         f"--multirun. {_NO_SWEEP_OF_RANKS}",
+         (Fix("In one process, add --multirun.", ("python train.py --multirun 'lr=choice(0.1,0.01)'",)),
+          Fix("With a launcher, start one run for each value.",
+              ("for lr in 0.1 0.01; do mgpu launch train.py lr=$lr; done",))),
+         "Sweep parameters 'lr=range(1,4)' requires --multirun\n", _SWEEP),
+    Case(reported(r"Sweeping over Hydra's configuration is not supported"),
+         "the command line gives several values for a setting of Hydra itself",
+         "Hydra sweeps over keys of the program's config only. A value of a hydra. key with a comma, or with choice(), "
+         "range(), interval() or tag(), counts as a sweep.",
+         (Fix("Give it one value. If it is one text with such signs, quote it for Hydra and for the shell.",
+              ("python train.py --multirun \"hydra.KEY='a,b'\"",)),),
+         "Sweeping over Hydra's configuration is not supported : 'hydra.verbose=true,false'\n", _SWEEP),
 )
 ROWS = (
     Row("log_yaml_damaged", "root", "script",
@@ -267,7 +291,8 @@ ROWS = (
     Row("log_override_not_parsed", "root", "script",
         r"(?P<what>Error parsing override|Error when parsing index|OverrideParseException|LexerNoViableAltException|"
         r"^missing EQUAL at '|Could not (?:append to|delete from) config\. |"
-        r"Ambiguous value for argument '[^'=\s]+=.*'$)",
+        r"Ambiguous value for argument '[^'=\s]+=.*'$|Sweep parameters '[^']+' requires --multirun|"
+        r"Sweeping over Hydra's configuration is not supported)",
         ("Error parsing override 'data.path=/x=1'", "LexerNoViableAltException: a=[x", "missing EQUAL at '<EOF>'",
          "Ambiguous value for argument 'data.split=8,1,1'",
          "hydra.errors.OverrideParseException: mismatched input '=' expecting <EOF>"),
@@ -305,13 +330,16 @@ ROWS = (
                                                                             "$PWD/config")),
         _DEFAULTS),
     Row("log_target_not_created", "wrapper", "script",
-        r"(?:Error in call to target|Error locating target|Error instantiating) '(?P<target>[^']+)'",
+        r"(?:Error (?:in call to target|locating target) '|Error in creating partial\(|"
+        r"Error instantiating '(?=[^']+' : ))(?P<target>[^',]+)",
         ("hydra.errors.InstantiationException: Error in call to target 'torch.optim.adamw.AdamW':",
          "hydra.errors.InstantiationException: Error locating target 'foo.Bar', set env var HYDRA_FULL_ERROR=1 to see "
-         "chained exception."),
+         "chained exception.",
+         "Error in creating partial(torch.optim.adam.Adam, ...) object:",
+         "TypeError: Error instantiating 'torch.optim.Adam' : __init__() missing 1 required positional argument"),
         "Hydra could not create the object that _target_ names: {target}",
-        "The class does not exist there (another version, not installed), or it does not accept these arguments. The "
-        "exception after it names which.",
+        "The class does not exist there (another version, not installed), it does not accept these arguments, or its "
+        "own code failed. The message of that exception follows, in the same line or in the next one.",
         Fix("Let Hydra print the whole traceback.", ("HYDRA_FULL_ERROR=1 python train.py",)), _INSTANTIATE,
         summary="Hydra could not create the object that _target_ names."),
     Row("log_target_rejected", "secondary", "script",

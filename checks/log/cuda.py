@@ -121,7 +121,7 @@ ROWS = (
         "the installed torch, or an extension, has no kernels for this GPU",
         "A wheel contains code for some GPU generations only. This GPU is too new or too old for it.",
         (_ARCH, Fix("Blackwell (sm_100, sm_120) needs a build for CUDA 12.8 or newer.",
-                    ("pip install --upgrade torch --index-url https://download.pytorch.org/whl/cu128",))),
+                    ("pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu128",))),
         "https://github.com/pytorch/pytorch/issues/167244", explain=extension_without_kernels,
         because_of=("log_gpu_older_or_newer_than_torch",)),
     Row("log_toolkit_newer_than_driver", "root", "cuda",

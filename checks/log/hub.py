@@ -10,6 +10,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from .._wording import at_place
 from ._circumstances import every, message, never, reported, said, several_ranks, within
 from ._file_call_cases import OTHER_SERVER
 from ._library_cases import UPLOAD, not_made
@@ -55,7 +56,7 @@ def _one_letter(groups: Mapping[str, str], raised: UncaughtException | None) -> 
     if raised is None or found is None:
         return None
     letter = found["of"] or found["path"] or found["data"] or found["url"]
-    where = f" ({raised.place})" if raised.place else ""
+    where = at_place(raised)
     return Meaning(
         f"the Hub was asked for the name '{letter}', a single letter: probably the first one of the real name{where}",
         "Models and datasets have longer names, and no folder of this name is here. The code indexes a string as if it "

@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.notebook_cells import without_cells
 from mgpu.snapshot import Log, UncaughtException
 
-from ._messages import short_name, whole_message
+from ._messages import of_own_line, short_name, whole_message
 from ._methods_not_defined import without_method
 from ._names_not_set import Answered, consequence
 from ._opencv import is_unread_image, unopened_images
@@ -28,11 +28,6 @@ def _of_checkpoint(one: UncaughtException, name: str) -> bool:
     if _LOADS_STATE.search(one.code or "") or any(map(_LOADS_TRAINING.search, one.frames[-4:])):
         return True
     return bool(_SURELY_LOADED.search(name)) and any(map(_LOADS.search, one.frames[-4:]))
-
-
-def _own(one: UncaughtException) -> bool:
-    """Whether the deepest frame is in a file of the script's own."""
-    return one.packages[-1:] == ("",) and bool(one.place)
 
 
 def _problem(one: UncaughtException, meant: Answered) -> Problem:
@@ -64,7 +59,7 @@ def log_name_without_value(log: Log) -> Answer:
     Fix: Set or import the name. A linter finds such names without a GPU.
     """
     for one in unknown_exceptions(log):
-        if _own(one) and (meant := consequence(one, log) or name_without_value(one)):
+        if of_own_line(one) and (meant := consequence(one, log) or name_without_value(one)):
             return _problem(one, meant)
     return Ok(f"no such exception in {log.lines:,} lines")
 
@@ -118,7 +113,7 @@ def _of_reward(one: UncaughtException) -> Answered | None:
 
 def _of_case(one: UncaughtException, where: str) -> Answered:
     function = where.partition(" in ")[2] or where
-    called = f' Your own line is "{one.own_code}" ({one.place}).' if one.own_code and not _own(one) else ""
+    called = f' Your own line is "{one.own_code}" ({one.place}).' if one.own_code and not of_own_line(one) else ""
     return Answered(
         f"{function} has no implementation for what this run asks of it ({one.library or one.place})",
         f"The line raises NotImplementedError without a message: no branch above it handles the value that it got (a "

@@ -53,7 +53,7 @@ def log_optional_package_missing(log: Log) -> Answer:
     for one in log.raised:
         if meant := _package_of_name(one):
             name, package = meant[0], skew.distribution(meant[1])
-            own = "" in one.packages[-1:]
+            own = one.raised_in_own_code
             return Problem(
                 f"{name} is not defined: {package} is probably not installed, or too old",
                 fix=(

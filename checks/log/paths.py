@@ -18,7 +18,6 @@ _OPTION = re.compile(
     r"\b(?:args|arg|opts?|cfg|conf|config|params|FLAGS|hparams|self\.(?:args|cfg|config))\.(?P<name>\w+)"
     r"(?![\w(.])|\b(?:args|cfg|config)\[['\"](?P<key>\w+)['\"]\]"
 )
-_WHOLE = re.compile(r"\b(?:abspath|realpath|expanduser|Path)\(")
 
 
 def option_read(one: UncaughtException | None) -> str | None:
@@ -63,7 +62,7 @@ ROWS = (
         "the script uses a file as if it were a folder: {path}",
         "The option wants a folder (of images, shards, a model), and names one file in it; or an archive was not "
         "unpacked.",
-        Fix("Pass the folder.", ("ls -ld {path:path} $(dirname {path:path})",)), _PYTHON,
+        Fix("Pass the folder.", ("ls -ld {path:path} {path:folder}",)), _PYTHON,
         summary="The script uses a file as if it were a folder.", cases=(RENAMED_ONTO_FILE,)),
     Row("log_path_empty", "root", "script",
         r"FileNotFoundError: \[Errno 2\] No such file or directory: (?:''|\"\"|PosixPath\(''\))",

@@ -9,7 +9,6 @@ _LAUNCH = "https://github.com/SchedMD/slurm/blob/master/src/srun/launch.c"
 _STEPD = "https://github.com/SchedMD/slurm/blob/master/src/slurmd/slurmstepd/io.c"
 _SRUN = "https://slurm.schedmd.com/srun.html"
 _SBATCH = "https://slurm.schedmd.com/sbatch.html"
-_ERRNO = "https://github.com/SchedMD/slurm/blob/master/src/common/slurm_errno.c"
 _TROUBLE = "https://slurm.schedmd.com/troubleshoot.html"
 
 # fmt: off

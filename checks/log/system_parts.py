@@ -24,7 +24,7 @@ def _computed_before(log: Log, raised: UncaughtException | None) -> bool:
 
 def _raised_here(log: Log, raised: UncaughtException | None) -> bool:
     """Whether the script's own line raised it: an assertion, or `raise`."""
-    own = raised is not None and bool(raised.place) and raised.packages[-1:] == ("",)
+    own = raised is not None and bool(raised.place) and raised.raised_in_own_code
     return own and raised is not None and (raised.code or "").startswith(("raise ", "assert "))
 
 

@@ -19,7 +19,6 @@ from mgpu.errors import NOT_READY, USAGE, MgpuError, reason
 from mgpu.exit_status import COMMANDS
 from mgpu.text import listed
 
-VARIABLE: Final = "_MGPU_COMPLETE"
 SHELLS: Final = ("bash", "zsh", "fish")
 SHOW: Final = "--show-completion"
 INSTALL: Final = "--install-completion"

@@ -12,7 +12,6 @@ from mgpu.snapshot import UNSETTLING, Config, Plan, Ranks, Snapshot
 Verdict = Literal["ready", "ready_with_warnings", "not_ready", "unknown", "no_gpu"]
 SmokeVerdict = Literal["passed", "failed", "unknown"]
 ConfigVerdict = Literal["valid", "valid_with_options", "invalid", "unknown"]
-ExitStyle = Literal["default", "nagios", "prolog"]
 
 # fmt: off
 _CODES: dict[Verdict, int] = {

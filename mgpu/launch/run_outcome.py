@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _EVERY_S = 0.5
 _IDLE_FOR_S = 0.4  # a working process uses some CPU time within this interval
-_TICK = os.sysconf("SC_CLK_TCK")
 _ERROR_BYTES = 1 << 20  # torchelastic's file has every rank's traceback twice; truncated, it is not valid JSON
 _SLURM_S = 5.0  # timeout of a query to Slurm's controller
 _CGROUPS = Path("/sys/fs/cgroup")

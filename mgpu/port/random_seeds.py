@@ -13,9 +13,6 @@ SEED = 42
 _REASON = (
     "The script sets no seed, so each rank would draw its own split or take its own branch. Any fixed number is right."
 )
-_SEEDS = re.compile(
-    r"(?:torch\.(?:random\.)?manual_seed|(?:accelerate\.utils\.|transformers\.)?set_seed|.*seed_everything|.*seed_all)"
-)
 _OF = {
     "torch": re.compile(r"torch\.(?:manual_seed|random\.manual_seed)"),
     "numpy": re.compile(r"numpy\.random\.seed"),

@@ -123,6 +123,11 @@ class UncaughtException:
     defined: tuple[Definition, ...] = ()  # of the names in its deepest own line, if the source is beside the log
     recorded: tuple[LineValues, ...] = ()  # what the names on its lines stood for, in a rank of a launch
 
+    @property
+    def raised_in_own_code(self) -> bool:
+        """Whether its deepest frame is in one of the user's own files, not in a package."""
+        return self.packages[-1:] == ("",)
+
 
 @dataclass(frozen=True)
 class CutTraceback:

@@ -23,7 +23,7 @@ _TEXTS = (
 # fmt: off
 _MARK = re.compile(
     rb"^(?P<head>Traceback \(most recent call last\):)|"
-    rb'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<name>\S+)|'
+    rb'^  File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}), in (?P<name>\S+)|'
     rb"^(?P<chained>During handling of the above exception|The above exception was the direct cause)|"
     rb"^(?P<error>(?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception|Interrupt)\b(?:: [^\n]*|\s*$))|"
     rb"^(?P<program>[\w.-]+\.py): error: |"
@@ -39,7 +39,7 @@ _RANKS = re.compile(
     rb"(?i:\b(?:local_|global_?)?rank\b[ :=]+[1-9])|world[_ ]size[ :=]+(?:[2-9]|1\d)|init_process_group|"
     rb"store_based_barrier|\bcuda:[1-9]|(?i:process[ _]index[ :=]+[1-9])"
 )
-# What a rank reports when another one has ended.
+# What a rank reports when another one has ended, and a script that went on without a module, of its name.
 _OF_OTHER = re.compile(
     rb"(?i)nccl|gloo|\brpc\b|ProcessGroup|DistBackend|DistNetwork|DistStore|Broken ?Pipe|Connection|EOFError|"
     rb"timed? ?out|\bsocket|address already in use|NameError"

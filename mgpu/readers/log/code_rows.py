@@ -10,6 +10,7 @@ import re
 from collections.abc import MutableMapping
 from dataclasses import replace
 
+from mgpu.readers.log.line import named_groups
 from mgpu.readers.log.row_matching import Signatures
 from mgpu.readers.log.survival import Latest, key_of
 from mgpu.snapshot import SignatureMatch, UncaughtException
@@ -32,13 +33,8 @@ def add_matches(
                 continue
             raised[key] = one = replace(one, signatures=tuple(dict.fromkeys((*one.signatures, name))))
             latest[name] = latest[key_of(one)]
-            groups = {group: value for group, value in match.groupdict().items() if value is not None}
-            seen.setdefault(
-                name,
-                SignatureMatch(
-                    name, one.code or "", one.file, one.line, one.rank, one.at, one.times, one.ranks, groups
-                ),
-            )
+            place, groups = (one.file, one.line, one.rank, one.at), named_groups(match)
+            seen.setdefault(name, SignatureMatch(name, one.code or "", *place, one.times, one.ranks, groups))
 
 
 def _holds(one: UncaughtException, match: re.Match[str]) -> bool:

@@ -15,6 +15,8 @@ from mgpu.secrets_masking import masked
 LONGEST_TEXT = 400  # characters kept of a line
 _END_CHARS = 100  # of a long message: what it asks for, and the values of this run, are often at its end
 _MASKED_CHARS = 4096  # of a text, searched for secrets; far fewer are kept
+_MOST_DIGITS = 40  # of a number in a group: 2**64 has 20
+_DIGITS = re.compile(rf"\d{{{_MOST_DIGITS},}}")
 _AROUND = 4096  # characters around a match that are searched for secrets
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -118,6 +120,15 @@ def clip_around_match(text: str, match: re.Match[str]) -> str:
         start = max(0, min(at - 80, len(text) - LONGEST_TEXT))
         text = f"{'...' if start else ''}{text[start : start + LONGEST_TEXT - 6]}..."
     return text
+
+
+def named_groups(match: re.Match[str]) -> dict[str, str]:
+    """Return the groups that a match has, with secrets masked and digits that are no number of a program cut.
+
+    Checks compute with them: int() refuses more than 4,300 digits, and a float holds 308.
+    """
+    found = {name: value for name, value in match.groupdict().items() if value is not None}
+    return {name: _DIGITS.sub(lambda digits: digits[0][:_MOST_DIGITS], masked(value)) for name, value in found.items()}
 
 
 def strip_colors(text: str) -> str:

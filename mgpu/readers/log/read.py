@@ -34,7 +34,7 @@ from mgpu.readers.log.doubled import undoubled
 from mgpu.readers.log.gathered import Gathered
 from mgpu.readers.log.last_words import last_words, last_work
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
-from mgpu.readers.log.line import Line, LineNumbers, clip_around_match, looks_labelled, parse_line
+from mgpu.readers.log.line import Line, LineNumbers, clip_around_match, looks_labelled, named_groups, parse_line
 from mgpu.readers.log.nccl_errors import NcclErrors
 from mgpu.readers.log.opening import open_log, pieces, rank_in_name
 from mgpu.readers.log.powershell import PowerShell
@@ -345,10 +345,8 @@ class _File:
 
     def _record_match(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
         ranks = () if line.rank is None else (line.rank,)
-        groups = {key: masked(value) for key, value in match.groupdict().items() if value is not None}
-        new = SignatureMatch(
-            name, clip_around_match(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups
-        )
+        text, groups = clip_around_match(line.text, match), named_groups(match)
+        new = SignatureMatch(name, text, self.name, number, line.rank, line.at, 1, ranks, groups)
         handled, quoted = course.is_handled(line.text), quoted_text.is_quoted(line.text)
         if (quoted or quoted_text.is_skipped(line.text)) and name not in self.signatures.noise:
             return

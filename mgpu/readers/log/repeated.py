@@ -64,4 +64,4 @@ def _with_place(one: SignatureMatch, again: SignatureMatch | None) -> SignatureM
 def _with_traceback(one: UncaughtException, again: UncaughtException | None) -> UncaughtException:
     if again is None or one.caught:
         return one
-    return replace(again, times=one.times, ranks=one.ranks, after=one.after)
+    return replace(again, times=one.times, ranks=one.ranks, after=one.after, signatures=one.signatures)

@@ -17,7 +17,7 @@ from difflib import SequenceMatcher
 from functools import cache
 
 from mgpu.readers.log import caught_messages, last_step, pauses, printed_paths, printed_values, pythons, said_before
-from mgpu.readers.log.line import parse_line, shown_text
+from mgpu.readers.log.line import named_groups, parse_line, shown_text
 from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.reported_error import with_report
 from mgpu.readers.log.row_matching import Signatures, signature_rows
@@ -179,7 +179,7 @@ def _of_caught(log: Log, caught: OwnError, signatures: Signatures) -> Log:
     for text in caught_messages.exceptions(caught.message or ""):
         for name, match in signatures.rows_of(text):
             if _explains(name, signatures):
-                groups = {key: value for key, value in match.groupdict().items() if value is not None}
+                groups = named_groups(match)
                 line = SignatureMatch(name, caught.text, caught.file, caught.line, caught.rank, groups=groups)
                 return replace(log, seen=(*log.seen, line))
     return log
@@ -192,7 +192,7 @@ def _logged(one: CutTraceback, signatures: Signatures) -> SignatureMatch | None:
         for kind in _USUAL_TYPES:
             for name, match in signatures.rows_of(f"{kind}: {text}"):
                 if signatures.roles.get(name) == "root":
-                    groups = {key: value for key, value in match.groupdict().items() if value is not None}
+                    groups = named_groups(match)
                     return SignatureMatch(name, said, one.file, one.line, one.rank, groups=groups)
     return None
 
@@ -251,7 +251,7 @@ def _wrapped(
             for name, match in signatures.rows_of(text):
                 possible = signatures.roles.get(name) == "root" if raised else _explains(name, signatures)
                 if possible and match.start() < start < match.end() - len(between):
-                    return name, {key: value for key, value in match.groupdict().items() if value is not None}
+                    return name, named_groups(match)
     return None
 
 
