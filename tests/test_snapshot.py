@@ -11,6 +11,7 @@ import types
 import typing
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -384,9 +385,20 @@ def test_ranks_on_gpus_that_nvml_does_not_show_keep_them_apart() -> None:
 @every_check
 def test_every_case_is_judged_the_same_after_redaction(check: Check) -> None:
     for case in cases()[check.id]:
-        snapshot = lean(case.snapshot, check.facts)
-        before, after = (engine.run_check(case.asked, seen) for seen in (snapshot, redact(snapshot)))
+        both = before_and_after(case.snapshot, check.facts) if case.changes else of_unchanged_facts(check.facts)
+        before, after = (engine.run_check(case.asked, seen) for seen in both)
         assert [o.status for o in after] == [o.status for o in before], case
+
+
+def before_and_after(snapshot: Snapshot, read: Collection[str]) -> tuple[Snapshot, Snapshot]:
+    before = lean(snapshot, read)
+    return before, redact(before)
+
+
+@cache
+def of_unchanged_facts(read: tuple[str, ...]) -> tuple[Snapshot, Snapshot]:
+    """What half of the cases are asked about: a machine without a fault, a log without a failure."""
+    return before_and_after(Snapshot(**facts()), read)
 
 
 def lean(snapshot: Snapshot, read: Collection[str]) -> Snapshot:

@@ -362,9 +362,9 @@ def explain(name: str) -> int:
     """Print the documentation of one check (`--explain ID`)."""
     checks = {c.id: c for c in added.checks_of(Request())}
     wanted = name.strip().lower().replace("-", "_")
-    if wanted in {c.area for c in checks.values()}:
-        raise MgpuError(f"{wanted} is an area: mgpu doctor --list-checks {wanted}", errors.USAGE)
     if wanted not in checks:
+        if wanted in {c.area for c in checks.values()}:
+            raise MgpuError(f"{wanted} is an area: mgpu doctor --list-checks {wanted}", errors.USAGE)
         raise MgpuError(engine.unknown_id(wanted, checks), errors.USAGE)
     screen = Screen.of()
     screen.show(findings.explain(checks[wanted], screen))

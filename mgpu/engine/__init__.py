@@ -48,17 +48,20 @@ def load(only: Collection[str] | None = None, without: Collection[str] = ()) -> 
     The files of a folder are in the order of its own `ORDER`. `only`, `without`: areas; unselected ones are not
     imported.
     """
-    found: list[Check] = []
     package = _checks_package()
-    for area in package.ORDER:
-        if area in without or (only is not None and area not in only):
-            continue
-        family = importlib.import_module(f"{package.__name__}.{area}")
-        files = [importlib.import_module(f"{family.__name__}.{name}") for name in getattr(family, "ORDER", ())]
-        for module in files or [family]:
-            own = (c for c in vars(module).values() if isinstance(c, Check))
-            found += [c for c in own if c.function.__module__ == module.__name__]
-            found += getattr(module, "SIGNATURES", ())
+    areas = [area for area in package.ORDER if area not in without and (only is None or area in only)]
+    return tuple(check for area in areas for check in _checks_of_area(f"{package.__name__}.{area}"))
+
+
+@cache  # the tables of logs have more than a thousand
+def _checks_of_area(name: str) -> tuple[Check, ...]:
+    found: list[Check] = []
+    family = importlib.import_module(name)
+    files = [importlib.import_module(f"{name}.{file}") for file in getattr(family, "ORDER", ())]
+    for module in files or [family]:
+        own = (c for c in vars(module).values() if isinstance(c, Check))
+        found += [c for c in own if c.function.__module__ == module.__name__]
+        found += getattr(module, "SIGNATURES", ())
     return tuple(found)
 
 

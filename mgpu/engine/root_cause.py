@@ -7,14 +7,16 @@ secondary finding is the cause only if there is no root, and a wrapper only if n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import get_args
 
 from mgpu import engine
 from mgpu.check import KINDS, Check, EffectOf, Kind, Place, Role, Tag
 from mgpu.engine import Outcome, selections
+from mgpu.signature import Signature
 from mgpu.snapshot import Config, FailedRank, Hang, LineValues, Log, Run, SignatureMatch, Snapshot, Storage
 
 # torchrun waits 30 s between TERM and KILL for its ranks. A rank that is killed this much later was killed by torchrun.
@@ -66,7 +68,25 @@ def find_cause(
     """Run the checks on a finished run and its log, and choose the cause. `hang`: what its ranks did before the end."""
     log = _with_values(log, run) if log and run else log
     snapshot = Snapshot(log=log, run=run, config=config, hang=hang, storage=storage)
-    return choose(engine.judge(snapshot, selections.ENDED), log, run)
+    return choose(engine.judge(snapshot, selections.ENDED, _can_fire(log)), log, run)
+
+
+def _can_fire(log: Log | None) -> list[Check]:
+    """Return the checks of a finished run, without the signatures that the log does not match.
+
+    These are a thousand, and their answers are known. To run them takes longer than to read a short log.
+    """
+    checks, others, signatures = _checks()
+    matched = {signatures[one.signature] for one in log.seen if one.signature in signatures} if log else ()
+    return [checks[place] for place in sorted(others.union(matched))]
+
+
+@cache
+def _checks() -> tuple[Sequence[Check], frozenset[int], Mapping[str, int]]:
+    """Return the checks of a finished run, the places of those that are not signatures, and those that are."""
+    checks = engine.checks_of(selections.ENDED)
+    signatures = {check.id: place for place, check in enumerate(checks) if isinstance(check, Signature)}
+    return checks, frozenset(range(len(checks))) - {*signatures.values()}, signatures
 
 
 def _with_values(log: Log, run: Run) -> Log:

@@ -102,8 +102,10 @@ def _import_all() -> None:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
     from mgpu import engine
+    from mgpu.readers.log import row_matching
 
     engine.load()
+    row_matching.known_signatures()  # what takes longest before the first line of a log is read
     gc.freeze()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mgpu.readers.log import lone_work, stalls
 from mgpu.readers.log.survival import Latest
@@ -17,6 +17,20 @@ from mgpu.snapshot import (
     StalledCollective,
     UncaughtException,
 )
+
+
+@dataclass
+class Shown:
+    """A circumstance, and what is counted of it: many are in the line of each step, and a copy for each is slow."""
+
+    first: Circumstance
+    last: int
+    times: int = 1
+    latest: str | None = None
+
+    def as_fact(self) -> Circumstance:
+        """Return the circumstance with the counts so far."""
+        return replace(self.first, last=self.last, times=self.times, latest=self.latest)
 
 
 @dataclass
@@ -35,7 +49,7 @@ class Gathered:
     stopped_at: LastStep | None = None  # before a user stopped the run
     stopped: bool = False
     waited_s: float | None = None  # timeout of the first rank that waited without success
-    shows: dict[str, Circumstance] = field(default_factory=dict)
+    shows: dict[str, Shown] = field(default_factory=dict)
     stacks: list[PrintedStack] = field(default_factory=list)
     cut: list[CutTraceback] = field(default_factory=list)
     fallen: dict[int, FailedRank] = field(default_factory=dict)
@@ -58,7 +72,7 @@ class Gathered:
             lone_work=lone_work.choose(self.work, self.stalled, self.waited_s),
             last_step=self.last_step,
             stopped_at=self.stopped_at,
-            shows=tuple(self.shows.values()),
+            shows=tuple(one.as_fact() for one in self.shows.values()),
             stacks=tuple(self.stacks),
             silent_after_s=stalls.silent_after(self.stalled.values(), self.silences),
             failed_script=self.script,

@@ -35,10 +35,10 @@ class NcclErrors:
             if writer == self._writer and text:
                 self._left = 0
                 return None if _NOT_ITS_TEXT.match(text) else shown_text(text)
-        if found := _LAST.search(line.text):
+        if "Last error:" in line.text and (found := _LAST.search(line.text)):
             text = found["text"].strip()
             self._left, self._writer, self._name = (0 if text else _WAITS_LINES), writer, found["name"] or ""
             return shown_text(text) or None
-        if found := _WARN.search(line.text):
+        if "NCCL WARN" in line.text and (found := _WARN.search(line.text)):
             return shown_text(found["text"])
         return None

@@ -39,10 +39,21 @@ def required_words(pattern: str) -> tuple[str, ...]:
     return tuple(max(text.split(_BETWEEN), key=len) for text in _texts(pattern))
 
 
+def all_required_texts(pattern: str) -> tuple[tuple[bytes, ...], ...]:
+    """Return groups of texts; the shape of every matching line contains at least one text of each group."""
+    groups = (tuple(text.replace(_BETWEEN, "").encode() for text in texts) for texts in _every(pattern))
+    return tuple(group for group in groups if all(group))
+
+
 @functools.cache  # to parse a pattern takes longest, and its texts and words are both needed
 def _texts(pattern: str) -> tuple[str, ...]:
-    best = _rarest_texts(_candidates(_sre.parse(pattern)))
+    best = _rarest_texts(_every(pattern))
     return tuple(sorted(best)) if best and min(map(_size, best)) >= _SHORTEST else ()
+
+
+@functools.cache
+def _every(pattern: str) -> tuple[frozenset[str], ...]:
+    return tuple(_candidates(_sre.parse(pattern)))
 
 
 def _size(text: str) -> int:

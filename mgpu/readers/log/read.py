@@ -31,7 +31,7 @@ from mgpu.readers.log import (
 )
 from mgpu.readers.log.course import Course
 from mgpu.readers.log.doubled import undoubled
-from mgpu.readers.log.gathered import Gathered
+from mgpu.readers.log.gathered import Gathered, Shown
 from mgpu.readers.log.last_words import last_words, last_work
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
 from mgpu.readers.log.line import Line, LineNumbers, clip_around_match, looks_labelled, named_groups, parse_line
@@ -338,10 +338,10 @@ class _File:
         old = self.found.shows.get(name)
         if old is None:
             text = clip_around_match(line.text, match)
-            self.found.shows[name] = Circumstance(name, text, self.name, number, number, at=line.at)
-        elif old.file == self.name:
-            latest = clip_around_match(line.text, match) if name in self.signatures.keep_latest else None
-            self.found.shows[name] = replace(old, last=number, times=old.times + 1, latest=latest)
+            self.found.shows[name] = Shown(Circumstance(name, text, self.name, number, number, at=line.at), number)
+        elif old.first.file == self.name:
+            old.last, old.times = number, old.times + 1
+            old.latest = clip_around_match(line.text, match) if name in self.signatures.keep_latest else None
 
     def _record_match(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
         ranks = () if line.rank is None else (line.rank,)

@@ -16,6 +16,8 @@ LONGEST_LINE = 1 << 16
 _SEARCHED = 1 << 13  # characters of a line that are searched for signatures
 _SHAPES_OF_TEXTS = 1000  # a log can contain one exception a hundred thousand times
 _DULL_WORDS = 300_000  # words remembered as irrelevant
+# In a shape: colors, control bytes, and what processes wrote to one line at the same time (doubled.py).
+_REMOVED_LATER = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]|\[;*m|::")
 # fmt: off
 _STRUCTURE = (
     "traceback(mostrecentcalllast", '",line', "rootcause(firstobservedfailure", "failures:", "exitcode:",
@@ -39,6 +41,7 @@ class Signatures:
     def __init__(self, rows: Sequence[Row]) -> None:
         self._patterns = {row.id: row.pattern for row in rows}
         self._compiled: dict[str, re.Pattern[str]] = {}
+        self._required: dict[str, tuple[tuple[bytes, ...], ...]] = {}
         self.roles = {row.id: row.role for row in rows}
         self.before_ranks = {row.id for row in rows if "before_ranks" in row.tags}
         self.of_store = {row.id for row in rows if row.effect_of == "store_exit"}
@@ -115,8 +118,22 @@ class Signatures:
             there = [text for text in texts if text in shape]
             if there or self._always:
                 rows = dict.fromkeys(row for text in there for row in self._of_text[text])
-                found[shape] = (*rows, *self._always)
+                found[shape] = (*self._possible(shape, rows), *self._always)
         return found
+
+    def _possible(self, shape: bytes, rows: Iterable[str]) -> Iterable[str]:
+        """Return those of the rows whose patterns have nothing else that the lines of a shape lack.
+
+        Each is then searched in all of these lines. A shape with something that is removed before that is not judged.
+        """
+        if _REMOVED_LATER.search(shape):
+            return rows
+        return [row for row in rows if all(any(text in shape for text in texts) for texts in self._texts_of(row))]
+
+    def _texts_of(self, name: str) -> tuple[tuple[bytes, ...], ...]:
+        if (texts := self._required.get(name)) is None:
+            texts = self._required[name] = prefilter.all_required_texts(self._patterns[name])
+        return texts
 
     def match_line(self, line: Line, rows: Iterable[str]) -> list[tuple[str, re.Match[str]]]:
         """Return the rows that match a line. If noise rows match, no row of a failure does."""

@@ -294,10 +294,10 @@ def _says_the_same(words: tuple[str, ...], sample: tuple[str, ...]) -> bool:
     cut = len(words) < len(sample)
     if len(words) > len(sample) or (cut and len(words) < _CUT_WORDS):
         return False
-    pairs = list(zip(words, sample, strict=False))
-    if cut and sample[len(words) - 1].startswith(words[-1]):
-        pairs.pop()  # cut within the word
-    wrong = [pair for pair in pairs if pair[0] != pair[1]]
+    pairs = zip(words, sample, strict=False)
+    if cut and sample[len(words) - 1].startswith(words[-1]):  # cut within the word
+        pairs = zip(words[:-1], sample, strict=False)
+    wrong = list(itertools.islice((pair for pair in pairs if pair[0] != pair[1]), _MISTAKES + 1))
     return len(wrong) <= _MISTAKES and all(
         min(map(len, pair)) >= _LONG_WORD and SequenceMatcher(None, *pair).ratio() >= _ALIKE for pair in wrong
     )
