@@ -112,6 +112,14 @@ class Source:
         text = " ".join(raw[: 4 * longest].decode("utf-8", "replace").split())
         return clip(text, longest)
 
+    def module_of(self, node: ast.ImportFrom) -> str:
+        """Return the dotted name of the module that an import takes names from, also of a relative import."""
+        if not node.level:
+            return node.module or ""
+        parts = self.package.split(".") if self.package else []
+        parts = parts[: len(parts) - node.level + 1] if node.level > 1 else parts
+        return ".".join([*parts, *([node.module] if node.module else [])])
+
     def column(self, node: ast.AST) -> int:
         """Return the column of a node in characters, from 1."""
         line, offset = node.lineno - 1, node.col_offset  # type: ignore[attr-defined]

@@ -236,12 +236,7 @@ class Walk:
                 frame.scope.names[top] = top
 
     def _import_from(self, node: ast.ImportFrom, frame: Frame, around: Around) -> None:
-        module = node.module or ""
-        if node.level:
-            parts = frame.source.package.split(".") if frame.source.package else []
-            parts = parts[: len(parts) - node.level + 1] if node.level > 1 else parts
-            module = ".".join([*parts, module] if module else parts)
-        if not module:
+        if not (module := frame.source.module_of(node)):
             return
         names = self._load(module)
         for alias in node.names:
