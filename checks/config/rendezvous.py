@@ -215,8 +215,8 @@ def config_machine_rank_fixed(config: Config) -> Answer:
 
     Why: All nodes that use this file would have the same rank.
     More: They wait for the missing ranks. With 0 the file is right on the first node, and --machine_rank must replace
-    the number on every other one. With --rdzv_backend c10d torchrun numbers the nodes itself; accelerate launch does not
-    read that option from the file.
+    the number on every other one. With --rdzv_backend c10d, torchrun numbers the nodes itself; accelerate launch reads
+    that option from the command line only.
 
     Fix: Pass it on the command line.
     More: Delete it from the file.

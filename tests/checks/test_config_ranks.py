@@ -281,8 +281,9 @@ CASES = (
             given=("config_file", "rdzv_backend")))
         for rank in ("0", "1")
     ),
-    informs("config_machine_rank_fixed", "machine_rank: 1: ", "--machine_rank 1", config=replace(said(
-        num_machines="2", main_process_ip="10.0.0.1", machine_rank="1", rdzv_backend="static"), given=("rdzv_backend",))),
+    informs("config_machine_rank_fixed", "machine_rank: 1: ", "--machine_rank 1", config=replace(
+        said(num_machines="2", main_process_ip="10.0.0.1", machine_rank="1", rdzv_backend="static"),
+        given=("rdzv_backend",))),
     skips("config_machine_rank_fixed", "the command line sets", config=replace(
         said(num_machines="2", main_process_ip="10.0.0.1", machine_rank="0"), given=("config_file", "machine_rank"))),
     skips("config_machine_rank_fixed", "cannot be read", config=BROKEN),

@@ -74,6 +74,25 @@ class Recorder(Expander):
             )
         )
 
+    def _set_unknown(self, name: str, env: Env, how: How, line: int) -> None:
+        """Set a variable to a value that is known only in the job: read NAME, for NAME in ..."""
+        env.values[name] = self._unknown(name, env, 0)
+        self._add_set(name, line, f"${name}", env, how, exported=name in env.exported, raw=f"${name}")
+
+    def _input(self, fields: list[Text], env: Env, how: How, node: Simple) -> None:
+        """Set the variables of `read`, to an unknown value unless it reads a whole heredoc."""
+        names = [word.s for word in fields[1:] if word.s.isidentifier()]
+        text = self._read_whole([word.s for word in fields[1:]], node, env, how) if len(names) == 1 else None
+        if text is None:
+            for name in names:
+                self._set_unknown(name, env, how, node.line)
+        else:
+            assign = Assign(names[0], [], node.line, raw=f"{names[0]}=")
+            exported = env.all_exported or names[0] in env.exported
+            self._record_assignment(assign, text, env, how, exported=exported)
+            env.values[names[0]] = text
+            env.hidden.discard(names[0])
+
     def _record_outputs(self, node: Simple, env: Env, how: How, first: int) -> None:
         """Record the files to which a command redirects its output. `first`: the index of its first record."""
         for word in node.outputs:
