@@ -59,6 +59,7 @@ from mgpu.snapshot.job_script import (
     JobFile,
     JobFolder,
     JobMissing,
+    JobOption,
     JobScript,
     JobSet,
     JobText,

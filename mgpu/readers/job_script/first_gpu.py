@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+
+from mgpu.readers.job_script.python_files import parsed
 
 _MAY_USE = re.compile(r"^[ \t]*\w+[ \t]*(?::[ \t]*int[ \t]*)?=[ \t]*0\b", re.MULTILINE)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -19,11 +20,11 @@ def uses_only_first_gpu(text: str) -> bool:
     """Whether every GPU that a script selects by a number is GPU 0, and at least one of these numbers is a variable."""
     if not _MAY_USE.search(text):
         return False
+    if (tree := parsed(text)) is None:
+        return False
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            module = _Scope(ast.parse(text), None)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        module = _Scope(tree, None)
+    except RecursionError:
         return False
     numbers = [(number, scope) for scope in module.all() for number in scope.gpu_numbers()]
     by_name = any(isinstance(number, ast.Name) for number, _ in numbers)
