@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from mgpu.check import Given, Skip
+from mgpu.several_ranks import is_name_of_several
 from mgpu.snapshot import InScript, Script, ScriptCall
 
 Spot = TypeVar("Spot", bound=InScript)
@@ -22,8 +23,6 @@ _BY_RANK = re.compile(
     r"|num_replicas|SLURM_PROCID|gpu_?id|\bgpu\b",
     re.IGNORECASE,
 )
-# Names of options and variables that mean a run of several ranks.
-MEANS_SEVERAL = re.compile(r"(?:use_|is_)?(?:distributed|ddp|dist|multi_?gpu|parallel|fsdp|accelerator)(?:_training)?")
 ONE_RANK = frozenset({"main", "local_main"})
 _ALONE = frozenset({"main", "local_main", "not_main", "some", "single"})
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception)|sys\.exit|exit")
@@ -186,7 +185,7 @@ def is_ruled_out(script: Script, spot: InScript) -> bool:
         " and " in clause
         and not re.search(r"\bnot\b", clause)
         and options & (names := dotted_names([clause]))
-        and any(MEANS_SEVERAL.fullmatch(_last(name)) for name in names)
+        and any(is_name_of_several(_last(name)) for name in names)
         for clause in clauses
     )
 

@@ -12,10 +12,11 @@ from mgpu.readers.training_script.rank_conditions import Guards, Split
 
 LONGEST = 80  # characters of a value
 
-Around: TypeAlias = tuple[Guards, tuple[str, ...], tuple[int, ...], tuple[str, ...]]
+# Guards, other conditions, loops, contexts of `with`, and the conditions that the guards come from.
+Around: TypeAlias = tuple[Guards, tuple[str, ...], tuple[int, ...], tuple[str, ...], tuple[str, ...]]
 # A position, kept until the whole script is read: file, line, column, function, and context.
 Spot: TypeAlias = tuple[str, int, int, int, Around]
-OUTSIDE: Around = ((), (), (), ())
+OUTSIDE: Around = ((), (), (), (), ())
 
 
 @dataclass
