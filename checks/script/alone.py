@@ -9,7 +9,7 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import listed
 
-from ._calls import DDP_DOC, INIT, LIGHTNING, calls, finding, plain_option, sets, switches, trains
+from ._calls import ACCELERATOR, DDP_DOC, INIT, LIGHTNING, calls, finding, plain_option, sets, switches, trains
 from ._rank_paths import (
     backward_calls,
     dotted_names,
@@ -23,7 +23,6 @@ from ._rank_paths import (
 _PREPARING = "https://huggingface.co/docs/accelerate/en/package_reference/accelerator#accelerate.Accelerator.prepare"
 _STRATEGY = "https://lightning.ai/docs/pytorch/stable/extensions/strategy.html"
 _ARGPARSE = "https://docs.python.org/3/library/argparse.html#action"
-_ACCELERATOR = r"accelerate\.Accelerator\(\)"
 # Anything that sends gradients or parameters, or splits the model, without DistributedDataParallel.
 _TOGETHER = re.compile(
     r"(?!torch\.nn\.(?:DataParallel|parallel\.data_parallel)\b)(?:"
@@ -223,14 +222,14 @@ def script_trains_unwrapped_model(script: Script) -> Answer:
     loops = training_loops(script)
     wrong = [
         call
-        for call in calls(script, rf"{_ACCELERATOR}\.unwrap_model\(\)(?:\.forward)?")
+        for call in calls(script, rf"{ACCELERATOR}\.unwrap_model\(\)(?:\.forward)?")
         if call.loops and call.loops[-1] in loops and not call.conditions and not call.guards
         if not any(_WITHOUT_GRADIENTS.match(context) for context in call.within)
     ]
-    trained = [call for call in calls(script, rf"{_ACCELERATOR}\.prepare\w*\(\)") if loops.intersection(call.loops)]
+    trained = [call for call in calls(script, rf"{ACCELERATOR}\.prepare\w*\(\)") if loops.intersection(call.loops)]
     if not wrong or trained:
         return Ok("no training loop calls an unwrapped model")
-    made = [call for call in calls(script, rf"{_ACCELERATOR}\.unwrap_model") if call.written]
+    made = [call for call in calls(script, rf"{ACCELERATOR}\.unwrap_model") if call.written]
     name = made[0].written[0] if made else "model"
     return finding(
         script,

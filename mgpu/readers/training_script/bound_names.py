@@ -31,17 +31,14 @@ def bindings(tree: ast.Module) -> Bindings:
     """Return the names of a file."""
     found = Bindings()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            if isinstance(node.ctx, ast.Load):
-                found.used.add(node.id)
-            else:
-                found.bound[node.id] += 1
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            found.used.add(node.id)
         elif isinstance(node, ast.Attribute):
             found.attributes.add(node.attr)
             if name := _of_sys(node):
                 found.of_sys[name] += 1
         else:
-            found.bound.update(_names_bound(node))
+            found.bound.update(names_bound(node))
     return found
 
 
@@ -53,8 +50,10 @@ def _of_sys(node: ast.Attribute) -> str:
     return "path.append" if node.attr == "append" and isinstance(above, ast.Attribute) and _of_sys(above) else ""
 
 
-def _names_bound(node: ast.AST) -> list[str]:
-    """Return the names that a node other than a variable binds."""
+def names_bound(node: ast.AST) -> list[str]:
+    """Return the names that a node binds."""
+    if isinstance(node, ast.Name):
+        return [] if isinstance(node.ctx, ast.Load) else [node.id]
     if isinstance(node, ast.alias):
         return [(node.asname or node.name).partition(".")[0]]
     if isinstance(node, ast.arg):
