@@ -964,7 +964,7 @@ def job_of(path: Path) -> None:
     job_script_read.named_config(found)
     starts = path.with_name("starts.sh")
     head = "#!/bin/bash\n#SBATCH -N 2\n#SBATCH -o no/logs/a.out\n"
-    starts.write_text(f"{head}. {path.name}\nsrun bash {path.name} 1\nsrun python a.py\n")
+    starts.write_text(f"{head}. {path.name}\nsrun bash {path.name} 1\nsrun python a.py --lr 1\n")
     for name in ("a.py", ".gitignore", "setup.sh"):
         path.with_name(name).write_bytes(path.read_bytes())
     no_crash(engine.judge(Snapshot(job_script=job_script_read.read(starts)), selections.DOCTOR))
@@ -1256,8 +1256,7 @@ TARGETS: dict[str, Target] = {
         "a.sbatch", lambda: [*texts("screens/job_*.sbatch"), *texts("bad_jobs/*.txt", 6000)], job_of,
         (
             "readers.job_script.read._bytes", "readers.job_script.started_files.shell_file",
-            "readers.job_script.python_uses._text", "readers.job_script.log_folders._text", "slurm.prepare._of_script",
-            "readers.job_script.local_rank._text",
+            "readers.job_script.python_files.content", "slurm.prepare._of_script",
         ), share=0.1,
     ),
     "hostfile": Target(

@@ -24,7 +24,7 @@ from tests.conftest import ROOT
 # What a check may import of mgpu: the leaves, the facts, the arithmetic, and what a check is made with.
 OF_CHECKS = {
     "check", "command_line", "hostlist", "known_launchers", "notebook_cells", "one_node", "planning", "quantities",
-    "signature", "snapshot", "text",
+    "several_ranks", "signature", "snapshot", "text",
 }  # fmt: skip
 
 # The same name in several folders: by convention, or still to be named for what it does.

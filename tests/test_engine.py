@@ -392,6 +392,7 @@ def test_what_several_problems_explain_is_told_under_one_of_them() -> None:
     other = made("other", problem("it stops", "x.a"), because_of=("slight", "second"))
     deep = made("deep", problem("it stops", "d"), because_of=("same",))
     outcomes = run([slight, first, second, named, same, other, deep], HERE)
-    under = {o.check.id: [c.check.id for c in engine.consequences(o, outcomes)] for o in outcomes}
+    effects = engine.explained(outcomes)
+    under = {o.check.id: [c.check.id for c in effects.get(id(o), ())] for o in outcomes}
     told = {"first": ["same", "deep"], "second": ["named", "other"]}
     assert under == {o.check.id: told.get(o.check.id, []) for o in outcomes}

@@ -282,8 +282,8 @@ def test_no_module_hides_another_library() -> None:
 ALLOWED_OF_MGPU = {
     "mgpu.planning.bandwidth", "mgpu.planning.measured", "mgpu.check", "mgpu.command_line", "mgpu.planning.memory",
     "mgpu.hostlist", "mgpu.known_launchers", "mgpu.notebook_cells", "mgpu.one_node",
-    "mgpu.planning.rehearsal", "mgpu.planning.requirements", "mgpu.quantities", "mgpu.signature", "mgpu.snapshot",
-    "mgpu.text",
+    "mgpu.planning.rehearsal", "mgpu.planning.requirements", "mgpu.quantities", "mgpu.several_ranks",
+    "mgpu.signature", "mgpu.snapshot", "mgpu.text",
 }  # fmt: skip
 
 

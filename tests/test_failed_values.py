@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 
 from mgpu.hangs.hang_evidence import INJECTED
 from mgpu.readers import recorded_values
-from mgpu.report import failed_values
+from mgpu.report import failed_values, failure
+from mgpu.report.screen import Screen
 from mgpu.snapshot import EndedRank, LineValues
 from tests.conftest import Run as Command
 from tests.conftest import environment
@@ -232,6 +234,20 @@ def test_why_a_line_raised_its_exception() -> None:
     assert failed_values.texts(failed_values.entries(0, [ended(0, line(7, "f()"))]), 2) == [
         "train.py:7, raised because f()"
     ]
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_a_long_row_wraps(width: int) -> None:
+    names = {
+        f"batch['input_{number}']": f"int64 [{number}, 4096] on cuda:{number} with its gradient" for number in range(7)
+    }
+    first: Any = {"values": failed_values.entries(0, (ended(0, line(7, **names), line(9, x="1")),))}
+    screen = Screen(width, False, False, io.StringIO())
+    lines = ["".join(text for text, _ in parts) for parts in failure._values(first, screen)]
+    assert len(lines) > 5 and max(map(len, lines)) <= width
+    shown = " ".join(" ".join(lines).split())
+    listed = "; ".join(f"{name} is {text}" for name, text in [*names.items()][:4])
+    assert shown == f"Values train.py:7: {listed}; and 3 more train.py:9: x is 1"
 
 
 TRAIN = """\

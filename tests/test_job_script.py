@@ -385,6 +385,41 @@ def test_functions_that_call_themselves_many_times_are_examined_once(tmp_path: P
     assert trap.exit_code is None
 
 
+TORCHRUN = "torchrun --nproc_per_node=4 t.py"
+# A command in a variable: how it is set and run, and the launch that is examined.
+IN_VARIABLE: tuple[tuple[str, str], ...] = (
+    (f'C="{TORCHRUN}"\n$C --x', f"{TORCHRUN} --x"),
+    (f'C="{TORCHRUN}"\nsrun $C', TORCHRUN),
+    (f"C='{TORCHRUN}'\neval \"$C\"", TORCHRUN),
+    (f'C="{TORCHRUN}"\nsrun bash -c "$C" 2>&1 | tee log', TORCHRUN),
+    (f"export C='{TORCHRUN}'\nsrun bash -c 'exec $C'", TORCHRUN),
+    (f"read -r -d '' C << END || true\n{TORCHRUN}\nEND\nsrun bash -c \"$C\"", TORCHRUN),
+    (f"read -rd '' C << 'END'\n  {TORCHRUN} \\\n    --x\nEND\neval \"$C\"", f"{TORCHRUN} --x"),
+    (f"C=$(cat << END\n{TORCHRUN}\nEND\n)\n$C", TORCHRUN),
+    (f'C="{TORCHRUN}"\nif [ -n "$R" ]; then C="$C --resume"; fi\nsrun $C', f"{TORCHRUN} $C"),
+)
+
+
+@pytest.mark.parametrize(("text", "launch"), IN_VARIABLE)
+def test_a_command_in_a_variable_is_examined(text: str, launch: str, tmp_path: Path) -> None:
+    assert [" ".join(one.words) for one in started(tmp_path, text).launches] == [launch]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"read -r C << END\n{TORCHRUN}\nEND\n$C",  # one line of it
+        f"read -d '' C << END\n{TORCHRUN}\\\\\nEND\n$C",  # without -r
+        f"read -r -d '' A C << END\n{TORCHRUN}\nEND\n$C",
+        f"C=$(cat f << END\n{TORCHRUN}\nEND\n)\n$C",
+        f'if [ -n "$R" ]; then C="{TORCHRUN}"; else C="{TORCHRUN}2"; fi\n$C',
+        f'if [ -n "$R" ]; then C="{TORCHRUN}"; fi\n$C',
+    ],
+)
+def test_a_command_in_a_variable_that_is_known_only_in_the_job(text: str, tmp_path: Path) -> None:
+    assert started(tmp_path, text).launches == ()
+
+
 EITHER = ("if [ $N -gt 1 ]; then", "  PYTHON=(torchrun --nproc_per_node=4)", "else PYTHON=(python); fi")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from mgpu import engine
-from mgpu.check import Answer, Check, Crash, Fix, Ok, Problem, Severity
+from mgpu.check import Answer, Check, Crash, Fix, Ok, Place, Problem, Severity
 from mgpu.launchers import stamp
 from mgpu.report import describe, findings
 from mgpu.report.screen import Screen
@@ -239,6 +240,20 @@ def test_which_gpu_is_which() -> None:
     nothing = Snapshot(gpus=(known.lost(0),), links=())
     assert topology.address_lines(nothing, 80)[1].split() == ["0", "?", "?", "-"]
     assert topology.nics(Snapshot(gpus=known.gpus(1)), known.gpu(0)) == []
+
+
+def test_a_report_of_thousands_of_findings() -> None:
+    found = [
+        Problem(
+            f"key {number} is unknown", "DeepSpeed stops", Fix("Delete it."), place=Place("a.json", 1, 1, f"k{number}")
+        )
+        for number in range(6000)
+    ]
+    outcomes = [engine.Outcome(CHECKS["deepspeed_zero_key_unknown"], one, 0.0) for one in found]
+    begin = time.process_time()
+    lines = findings.problems(outcomes, Screen(80, False, False, io.StringIO()), command="", show_all=True)
+    assert time.process_time() - begin < 20  # under a second; if each is compared with all others, minutes
+    assert sum("is unknown" in "".join(text for text, _ in line) for line in lines) == 6000
 
 
 def test_the_trace_and_the_evidence_are_for_verbose_screens() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+from mgpu.readers.training_script import local_modules
 from mgpu.readers.training_script import read as training_script_read
 
 KIT = "import torch\nfrom os import path as place\ndef work(step):\n    global made\n    made = step\nclass Net: pass\n"
@@ -34,9 +36,9 @@ def test_a_name_that_a_module_does_not_define(tmp_path: Path) -> None:
         ("from kit import Trainer\n", KIT + "globals()['Trainer'] = Net\n"),
         ("from kit import Trainer\n", KIT + "from parts import *\n"),
         ("from kit import Trainer\n", KIT + "def __getattr__(name):\n    return Net\n"),
-        ("from kit import Trainer\n", KIT + "def f(:\n"),
         ("from kit import Trainer\n", KIT + "import sys\nsys.modules[__name__].Trainer = Net\n"),
         ("import sys\nsys.path.insert(0, '../own')\nfrom kit import Trainer\n", KIT),
+        ("import sys\nsys.path[:0] = ['../own']\nfrom kit import Trainer\n", KIT),
         ("try:\n    from kit import Trainer\nexcept ImportError:\n    Trainer = None\n", KIT),
         ("def main():\n    from kit import Trainer\n", KIT),
         ("from other import Trainer\n", KIT),
@@ -44,6 +46,85 @@ def test_a_name_that_a_module_does_not_define(tmp_path: Path) -> None:
 )
 def test_a_name_that_a_module_may_get_in_another_way(tmp_path: Path, text: str, kit: str) -> None:
     assert faults(tmp_path, text, kit) == []
+
+
+def test_a_folder_that_is_searched_last_changes_nothing(tmp_path: Path) -> None:
+    text = "import sys\nsys.path.append('../own')\nfrom kit import Trainer\n"
+    assert faults(tmp_path, text) == [(3, "import", "Trainer", "kit")]
+
+
+BROKEN = (7, "syntax", "invalid syntax", "kit")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("from kit import Trainer\n", [BROKEN]),
+        ("import torch, kit\n", [BROKEN]),
+        ("try:\n    import kit\nexcept SyntaxError:\n    pass\n", []),
+        ("def main():\n    import kit\n", []),
+    ],
+)
+def test_a_module_that_is_not_valid_python(tmp_path: Path, text: str, found: list[tuple[int, str, str, str]]) -> None:
+    """Nothing in it is relevant for the ranks, so it is parsed only for this."""
+    assert faults(tmp_path, text, KIT + "def f(:\n") == found
+    assert training_script_read.read(tmp_path / "train.py").skipped.keys() == {"kit.py"} & {
+        one[3] + ".py" for one in found
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "text", "found"),
+    [
+        ({"parts/kit.py": "f(:\n"}, "from parts.kit import f\n", ["parts.kit"]),
+        ({"parts/kit.py": "f(:\n"}, "from parts import kit\n", ["parts.kit"]),
+        ({"parts/__init__.py": "", "parts/kit.py": "f(:\n"}, "from parts import kit\n", ["parts.kit"]),
+        ({"parts/__init__.py": "kit = 1\n", "parts/kit.py": "f(:\n"}, "from parts import kit\n", []),
+        ({"parts/__init__.py": "f(:\n", "parts/kit.py": ""}, "import parts.kit\n", ["parts"]),
+        ({"parts/__init__.py": "from . import kit\n", "parts/kit.py": "f(:\n"}, "import parts\n", ["parts.kit"]),
+        ({"one.py": "import two\n", "two.py": "f(:\n"}, "import one\n", ["two"]),
+        ({"one.py": "import train\n"}, "import one\n", []),
+    ],
+)
+def test_a_broken_module_of_a_package(tmp_path: Path, files: dict[str, str], text: str, found: list[str]) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert [one[3] for one in faults(tmp_path, text)] == found
+
+
+def test_modules_are_read_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, broken = "from kit import Trainer\nimport parts\n", "f(:\n"
+    (tmp_path / "parts.py").write_text(broken)
+    assert [one[1] for one in faults(tmp_path, text)] == ["import", "syntax"]
+    opened: list[str] = []
+
+    def read_bytes(path: Path) -> bytes:
+        opened.append(path.name)
+        return path.read_bytes()
+
+    monkeypatch.setattr(local_modules, "read_bytes", read_bytes)
+    few = training_script_read.read(tmp_path / "train.py", most_bytes=len(broken))
+    assert [one.kind for one in few.faults] == ["syntax"] and opened == ["parts.py"]
+
+
+def test_a_link_out_of_the_project_is_not_followed(tmp_path: Path) -> None:
+    project, other = tmp_path / "project", tmp_path / "other"
+    project.mkdir()
+    other.mkdir()
+    (other / "far.py").write_text("f(:\n")
+    (project / "far.py").symlink_to(other / "far.py")
+    (project / "near.py").symlink_to(project / "kit.py")
+    text = "from far import Trainer\nfrom near import Trainer\n"
+    assert faults(project, text) == [(2, "import", "Trainer", "near")]
+
+
+def test_each_call_does_not_read_the_script_again(tmp_path: Path) -> None:
+    calls = "".join(f"def f{n}(a):\n    return a\nf{n}({n})\n" for n in range(2000))
+    (tmp_path / "train.py").write_text(calls)
+    begin = time.process_time()
+    assert training_script_read.read(tmp_path / "train.py").faults == ()
+    assert time.process_time() - begin < 10  # about 1 s; with a pass for each call, over a minute
 
 
 def test_a_module_that_another_folder_also_has(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 _NEAR = 0.75  # difflib ratio from which a name is worth suggesting
 _LONGEST = 100  # longer names are not compared
@@ -35,20 +35,39 @@ def intended_name(word: str, names: Iterable[str]) -> str | None:
     """Return the only name a word can mean: other case or separators, a prefix, one typo; None if not clear."""
     if len(word) > _LONGEST:
         return None
-    plain = _by_letters(frozenset(names))
+    known = _known(frozenset(names))
     word = _plain(word)
-    if word in plain:
-        return plain[word]
-    begun = [name for letters, name in plain.items() if len(word) >= _SHORTEST_START and letters.startswith(word)]
-    if len(begun) == 1:
-        return begun[0]
-    slipped = [name for letters, name in plain.items() if len(letters) > _SHORTEST_START and _one_slip(word, letters)]
-    return slipped[0] if len(slipped) == 1 else None
+    if word in known.by_letters:
+        return known.by_letters[word]
+    if len(word) >= _SHORTEST_START:
+        begun = [letters for letters in known.by_letters if letters.startswith(word)]
+        if len(begun) == 1:
+            return known.by_letters[begun[0]]
+    near = {letters for shorter in _shorter(word) for letters in known.by_shorter.get(shorter, ())}
+    slipped = [letters for letters in near if _one_slip(word, letters)]
+    return known.by_letters[slipped[0]] if len(slipped) == 1 else None
 
 
-@lru_cache(maxsize=16)  # a file may have thousands of unknown keys
-def _by_letters(names: frozenset[str]) -> Mapping[str, str]:
-    return {_plain(name): name for name in sorted(names)}
+class _Known(NamedTuple):
+    """The known names by their letters, and these by what is left without one letter."""
+
+    by_letters: Mapping[str, str]
+    by_shorter: Mapping[str, Sequence[str]]
+
+
+@lru_cache(maxsize=16)  # a file may have thousands of unknown keys, of which most are near to none
+def _known(names: frozenset[str]) -> _Known:
+    by_letters = {_plain(name): name for name in sorted(names)}
+    by_shorter: dict[str, list[str]] = {}
+    for letters in by_letters:
+        for shorter in _shorter(letters) if len(letters) > _SHORTEST_START else ():
+            by_shorter.setdefault(shorter, []).append(letters)
+    return _Known(by_letters, by_shorter)
+
+
+def _shorter(word: str) -> set[str]:
+    """Return a word, and it without one of its letters: two words that differ by one slip share one of these."""
+    return {word, *(word[:at] + word[at + 1 :] for at in range(len(word)))}
 
 
 def _plain(name: str) -> str:

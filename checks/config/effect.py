@@ -36,7 +36,8 @@ def config_key_never_applied(config: Config) -> Answer:
     Fix: Pass it on the command line. mgpu launch does that for rdzv_backend and enable_cpu_affinity.
     """
     values: Mapping[str, Any] = config.values
-    bad = [key for key, nothing in _NEVER_APPLIED.items() if key in values and values[key] not in (*nothing, None)]
+    of_file = values.keys() - set(config.given)  # the others are those of the command line
+    bad = [key for key, nothing in _NEVER_APPLIED.items() if key in of_file and values[key] not in (*nothing, None)]
     if not bad:
         return Ok("every key that is set has an effect")
     return tuple(

@@ -215,7 +215,8 @@ def config_machine_rank_fixed(config: Config) -> Answer:
 
     Why: All nodes that use this file would have the same rank.
     More: They wait for the missing ranks. With 0 the file is right on the first node, and --machine_rank must replace
-    the number on every other one.
+    the number on every other one. With --rdzv_backend c10d, torchrun numbers the nodes itself; accelerate launch reads
+    that option from the command line only.
 
     Fix: Pass it on the command line.
     More: Delete it from the file.
@@ -223,11 +224,12 @@ def config_machine_rank_fixed(config: Config) -> Answer:
     rank = config.values.get("machine_rank")
     if config.num_machines < 2 or type(rank) is not int or not 0 <= rank < config.num_machines:
         return Ok("the file works on every node")
-    elastic = config.values.get("rdzv_backend", "static") not in ("static", "", None)  # c10d numbers the nodes itself
-    if rank == 0 and (elastic or not started_by_torchrun(config) or is_left_open(config, "main_process_ip")):
-        return Ok("machine_rank is not used, or left to the command line with main_process_ip")
     if "machine_rank" in config.given:
         return Skip("the command line sets machine_rank")
+    if "rdzv_backend" in config.given and config.values.get("rdzv_backend") != "static":
+        return Ok("machine_rank is not used: the command line sets rdzv_backend")
+    if rank == 0 and (not started_by_torchrun(config) or is_left_open(config, "main_process_ip")):
+        return Ok("machine_rank is not used, or left to the command line with main_process_ip")
     title = (
         f"machine_rank: {rank}: the file works on that node only"
         if rank

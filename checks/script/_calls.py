@@ -12,11 +12,19 @@ DDP = "torch.nn.parallel.DistributedDataParallel"
 INIT = "torch.distributed.init_process_group"
 LIGHTNING = r"(?:pytorch_lightning|lightning)\.(?:[\w.]+\.)?(?:Trainer|Fabric)"
 OF_TRAINER = re.compile(r"(?:transformers|trl)\.(?:\w+\.)*\w*Trainer")
+ACCELERATOR = r"accelerate\.Accelerator\(\)"
+DATA_LOADER = r"torch\.utils\.data\.(?:dataloader\.)?DataLoader"
+OPTIMIZERS = r"torch\.optim\.(?!lr_scheduler)(?:\w+\.)?[A-Z]\w+"
 TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 DDP_DOC = "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"
 DISTRIBUTED = "https://docs.pytorch.org/docs/stable/distributed.html"
 # Frameworks that choose the device and start the process group for the script.
 FRAMEWORKS = frozenset({"accelerate", "trainer", "lightning", "deepspeed"})
+
+
+def last_part(name: str) -> str:
+    """Return the last part of a dotted name."""
+    return name.rpartition(".")[2]
 
 
 def calls(script: Script, pattern: str) -> list[ScriptCall]:

@@ -16,8 +16,7 @@ def data_parallel_call(script: Script) -> ScriptCall | None:
     for call in data_parallel_calls(script) if script.speaks else ():
         if any("n_gpu" in condition for condition in call.conditions):  # transformers: 1 in a run of several ranks
             continue
-        hidden = "distributed" in call.guards and any("parallel" in name for name in off)  # the guard has no name
-        if hidden or any(condition.rpartition(".")[2] in off for condition in call.conditions):
+        if any(condition.rpartition(".")[2] in off for condition in (*call.conditions, *call.guarded_by)):
             continue
         if {"single", "some"} & set(call.guards) or (other_way and (call.conditions or call.guards)):
             continue

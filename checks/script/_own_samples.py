@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from mgpu.snapshot import Script, ScriptCall
 
+from ._calls import last_part
 from ._rank_paths import dotted_names, mentions_rank
 
 _FILLS = r"(?:append|appendleft|extend|insert|add|push|put|store|update|collect)"
@@ -23,9 +24,9 @@ def has_own_samples(script: Script, loader: ScriptCall) -> bool:
         if mentions_rank(*texts) or any(_divides(script, name) for name in names):
             return True
         names |= dotted_names(texts)
-    if loader.loops and any(_PRODUCED.search(_last(name)) for name in names):
+    if loader.loops and any(_PRODUCED.search(last_part(name)) for name in names):
         return True
-    ends = "|".join(re.escape(_last(name)) for name in sorted(names)) or "(?!)"
+    ends = "|".join(re.escape(last_part(name)) for name in sorted(names)) or "(?!)"
     filled = re.compile(rf"(?:.*\.)?(?:{ends})\.{_FILLS}")
     return any(set(call.loops) & set(loader.loops) and filled.fullmatch(call.name) for call in script.calls)
 
@@ -48,12 +49,8 @@ def _sources(script: Script, loader: ScriptCall, names: set[str]) -> Iterator[st
 def _divides(script: Script, name: str) -> bool:
     """Whether a class or function of the script chooses its samples by the rank."""
     own = {one.name for one in script.classes} | {one.name for one in script.functions}
-    if (last := _last(name)) not in own:
+    if (last := last_part(name)) not in own:
         return False
     places = {one.name for one in script.functions if one.name == last or one.name.startswith(f"{last}.")}
     written = (text for call in script.calls if call.function in places for text in call.written)
     return mentions_rank(*written, *(one.value for one in script.sets if one.function in places))
-
-
-def _last(name: str) -> str:
-    return name.rpartition(".")[2]

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from mgpu.check import Given, Skip
+from mgpu.several_ranks import is_name_of_several
 from mgpu.snapshot import InScript, Script, ScriptCall
+
+from ._calls import last_part
 
 Spot = TypeVar("Spot", bound=InScript)
 BY_HAND = ("ddp", "deepspeed")
@@ -22,8 +25,6 @@ _BY_RANK = re.compile(
     r"|num_replicas|SLURM_PROCID|gpu_?id|\bgpu\b",
     re.IGNORECASE,
 )
-# Names of options and variables that mean a run of several ranks.
-MEANS_SEVERAL = re.compile(r"(?:use_|is_)?(?:distributed|ddp|dist|multi_?gpu|parallel|fsdp|accelerator)(?:_training)?")
 ONE_RANK = frozenset({"main", "local_main"})
 _ALONE = frozenset({"main", "local_main", "not_main", "some", "single"})
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception)|sys\.exit|exit")
@@ -150,7 +151,7 @@ def _is_called_by_all(
     if (spot.file, spot.function) in seen:
         return False
     seen.add((spot.file, spot.function))
-    if _last(spot.function) in _started_by_ranks(script):
+    if last_part(spot.function) in _started_by_ranks(script):
         return True
     owner = spot.function.rpartition(".")[0].rpartition(".")[2]
     makers = [call for call in script.calls if owner and call.name.rpartition(".")[2] == owner]
@@ -160,18 +161,14 @@ def _is_called_by_all(
         return False  # a registry or a config decides whether the object exists
     sites = callers(script, spot)
     if not sites:
-        return spot.reached and _last(spot.function) != "__call__"
+        return spot.reached and last_part(spot.function) != "__call__"
     return any(certain(site) and _is_called_by_all(script, site, seen, certain) for site in sites)
 
 
 def _started_by_ranks(script: Script) -> set[str]:
     """Return the names of the functions that the script itself starts in every rank."""
     given = (call.keywords.get("target") or next(iter(call.arguments), "") for call in script.spawns)
-    return {_last(one) for one in given} - {""}
-
-
-def _last(name: str) -> str:
-    return name.rpartition(".")[2]
+    return {last_part(one) for one in given} - {""}
 
 
 def is_ruled_out(script: Script, spot: InScript) -> bool:
@@ -186,7 +183,7 @@ def is_ruled_out(script: Script, spot: InScript) -> bool:
         " and " in clause
         and not re.search(r"\bnot\b", clause)
         and options & (names := dotted_names([clause]))
-        and any(MEANS_SEVERAL.fullmatch(_last(name)) for name in names)
+        and any(is_name_of_several(last_part(name)) for name in names)
         for clause in clauses
     )
 

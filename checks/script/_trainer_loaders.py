@@ -6,12 +6,11 @@ import re
 
 from mgpu.snapshot import Script, ScriptCall, ScriptFunction
 
-from ._calls import OF_TRAINER, reached_calls
+from ._calls import DATA_LOADER, OF_TRAINER, reached_calls
 from ._own_samples import has_own_samples
 from ._rank_paths import has_rank_argument
 
 _METHOD = "get_train_dataloader"
-_LOADER = r"torch\.utils\.data\.DataLoader"
 _PREPARES = re.compile(
     r".*\.(?:prepare\w*|get_train_dataloader)|.*(?:Sampler|sampler|shard|split_by|by_node)\w*(?:\.\w+)*"
 )
@@ -40,9 +39,9 @@ def _returns_undivided(script: Script, method: ScriptFunction) -> bool:
     inside = [call for call in script.calls if (call.file, call.function) == (method.file, method.name)]
     if any(_PREPARES.fullmatch(call.name) for call in inside):
         return False
-    own = [call for call in inside if re.fullmatch(_LOADER, call.name)]
+    own = [call for call in inside if re.fullmatch(DATA_LOADER, call.name)]
     if not own and not inside and _is_given_loader(script, method):
-        own = reached_calls(script, _LOADER)
+        own = reached_calls(script, DATA_LOADER)
     return bool(own) and not any(_may_be_divided(script, call) for call in own)
 
 

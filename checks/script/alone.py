@@ -9,9 +9,8 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import listed
 
-from ._calls import DDP_DOC, INIT, LIGHTNING, calls, finding, plain_option, sets, switches, trains
+from ._calls import ACCELERATOR, DDP_DOC, INIT, LIGHTNING, calls, finding, plain_option, sets, switches, trains
 from ._rank_paths import (
-    MEANS_SEVERAL,
     backward_calls,
     dotted_names,
     in_every_run,
@@ -24,7 +23,6 @@ from ._rank_paths import (
 _PREPARING = "https://huggingface.co/docs/accelerate/en/package_reference/accelerator#accelerate.Accelerator.prepare"
 _STRATEGY = "https://lightning.ai/docs/pytorch/stable/extensions/strategy.html"
 _ARGPARSE = "https://docs.python.org/3/library/argparse.html#action"
-_ACCELERATOR = r"accelerate\.Accelerator\(\)"
 # Anything that sends gradients or parameters, or splits the model, without DistributedDataParallel.
 _TOGETHER = re.compile(
     r"(?!torch\.nn\.(?:DataParallel|parallel\.data_parallel)\b)(?:"
@@ -131,18 +129,20 @@ def script_distributed_by_option(script: Script) -> Answer:
     if not names or started is None:
         return Ok("the ranks are connected without an option of the script")
     if not script.command_known:
-        return Ok(f"{listed(names, 'or')} connects the ranks; the command line is not known")
+        return Ok(f"{listed(names)}: the ranks are connected with it; the command line is not known")
     given = {plain_option(word.partition("=")[0]) for word in script.arguments}
-    if found := [name for name in names if plain_option(name) in given]:
-        return Ok(f"{found[0]} is given")
-    if len(names) > 1:  # the condition has another name than each of them
-        title = f"the ranks are connected only with {listed(names, 'or')}, and none of them is given"
-        return finding(script, started, title, Fix("Add the option that starts the process group."))
+    missing = [name for name in names if plain_option(name) not in given]
+    if not missing:
+        return Ok(f"{listed(names)}: given")
+    which = "which" if missing == names else f"and {listed(missing)}"
     return finding(
         script,
         started,
-        f"the ranks are connected only with {names[0]}, which is not given",
-        Fix("Add the option.", (shell("mgpu launch {:path} {:option}", script.path, names[0]),)),
+        f"the ranks are connected only with {listed(names)}, {which} {'is' if len(missing) == 1 else 'are'} not given",
+        Fix(
+            "Add the option." if len(missing) == 1 else "Add the options.",
+            (shell("mgpu launch {:path} {:option}", script.path, names),),
+        ),
     )
 
 
@@ -159,17 +159,14 @@ def script_needs_option(script: Script) -> Answer:
     names, started = _connecting_options(script)
     if not names or started is None or script.command_known:
         return Ok("no option is needed, or the command line is known")
-    needed = names
-    for start in script.starts:  # the options that the project's own command has
-        needed = [name for name in names if name in start.arguments] or needed
-    line = shell("mgpu launch {:path} {:option}", script.path, needed)
-    command = (line,) if line and (len(needed) == 1 or needed is not names) else ()
+    line = shell("mgpu launch {:path} {:option}", script.path, names)
+    command = (line,) if line else ()
     title = f"without {listed(names, 'or')}, the ranks are not connected"
     return finding(script, started, title, Fix("Start the script with it.", command))
 
 
 def _connecting_options(script: Script) -> tuple[list[str], ScriptCall | None]:
-    """Return the options of which one must be given so that the ranks are connected, and the call that connects them.
+    """Return the options that must be given so that the ranks are connected, and the call that connects them.
 
     No options: the ranks are connected anyway, or the whole training depends on the option.
     """
@@ -183,12 +180,16 @@ def _connecting_options(script: Script) -> tuple[list[str], ScriptCall | None]:
 
 
 def _is_asked(script: Script, call: ScriptCall, name: str) -> bool:
-    """Whether the option is the condition; one that means "several ranks" is only in the guards, without its name."""
-    if any(re.fullmatch(rf"(?:\w+\.)*{re.escape(name)}", condition) for condition in call.conditions):
+    """Whether the option is a condition of a call, itself or as the value of the variable that is."""
+    option = re.compile(rf"(?:\w+\.)*{re.escape(name)}")
+    if any(map(option.fullmatch, call.conditions)):
+        return True
+    held = {one.target for one in script.sets if one.value.endswith(f").{name}") and not option.fullmatch(one.target)}
+    if held.intersection(call.guarded_by):
         return True
     owner = r".*\." if name == "accelerator" else r"(?:.*\.)?"  # a variable of this name holds the object
     assigned = sets(script, owner + re.escape(name))
-    return "distributed" in call.guards and bool(MEANS_SEVERAL.fullmatch(name)) and not assigned
+    return any(map(option.fullmatch, call.guarded_by)) and not assigned
 
 
 @check(Severity.WARNING, source=_STRATEGY, given=requires_kind("lightning"))
@@ -245,14 +246,14 @@ def script_trains_unwrapped_model(script: Script) -> Answer:
     loops = training_loops(script)
     wrong = [
         call
-        for call in calls(script, rf"{_ACCELERATOR}\.unwrap_model\(\)(?:\.forward)?")
+        for call in calls(script, rf"{ACCELERATOR}\.unwrap_model\(\)(?:\.forward)?")
         if call.loops and call.loops[-1] in loops and not call.conditions and not call.guards
         if not any(_WITHOUT_GRADIENTS.match(context) for context in call.within)
     ]
-    trained = [call for call in calls(script, rf"{_ACCELERATOR}\.prepare\w*\(\)") if loops.intersection(call.loops)]
+    trained = [call for call in calls(script, rf"{ACCELERATOR}\.prepare\w*\(\)") if loops.intersection(call.loops)]
     if not wrong or trained:
         return Ok("no training loop calls an unwrapped model")
-    made = [call for call in calls(script, rf"{_ACCELERATOR}\.unwrap_model") if call.written]
+    made = [call for call in calls(script, rf"{ACCELERATOR}\.unwrap_model") if call.written]
     name = made[0].written[0] if made else "model"
     return finding(
         script,

@@ -9,7 +9,7 @@ from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall, ScriptClass, ScriptLoop
 from mgpu.text import counted
 
-from ._calls import DDP, argument, calls, finding, unpacks
+from ._calls import DATA_LOADER, DDP, argument, calls, finding, unpacks
 from ._own_samples import has_own_samples
 from ._rank_paths import (
     LOOPS_OF_ITS_OWN,
@@ -35,7 +35,6 @@ _DISTRIBUTED_EVALUATION = "https://huggingface.co/docs/accelerate/main/en/quickt
 _SAMPLER_DOC = "https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler"
 _STREAM_DOC = "https://huggingface.co/docs/datasets/main/en/use_with_pytorch#distributed"
 _ITERABLE = "torch.utils.data.IterableDataset"
-_LOADER = r"torch\.utils\.data\.(?:dataloader\.)?DataLoader"
 _SAMPLER = r"torch\.utils\.data\.(?:distributed\.)?DistributedSampler"
 _SAMPLING = ("sampler", "batch_sampler")
 _OF_DATA = re.compile(r"Subset|DataLoader|Dataset|load_data|read_")  # by an argument that depends on the rank
@@ -63,7 +62,7 @@ def script_data_not_divided(script: Script) -> Answer:
 
     Fix: Pass the DataLoader a DistributedSampler, or pass it to accelerator.prepare.
     """
-    loaders = [call for call in visibly_called(script, calls(script, _LOADER)) if not unpacks(call)]
+    loaders = [call for call in visibly_called(script, calls(script, DATA_LOADER)) if not unpacks(call)]
     if wrong_methods := undivided_trainer_loaders(script):
         fix = Fix("Prepare the DataLoader there.", ("return self.accelerator.prepare(loader)",))
         title = "get_train_dataloader returns a DataLoader that nothing prepares: every rank trains on all of the data"

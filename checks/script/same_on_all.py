@@ -9,13 +9,12 @@ from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import counted
 
-from ._calls import DDP_DOC, DISTRIBUTED, finding, reached_calls
+from ._calls import DDP_DOC, DISTRIBUTED, OPTIMIZERS, finding, reached_calls
 from ._rank_paths import ONE_RANK, WRAPPED, has_rank_argument, own_loop, requires_kind, training_loops
 
 _PLATEAU = "https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.ReduceLROnPlateau.html"
 _SAVING = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints"
 _PARAMETERS = "https://docs.pytorch.org/docs/stable/optim.html#constructing-it"
-_OPTIMIZERS = r"torch\.optim\.(?!lr_scheduler)(?:\w+\.)?[A-Z]\w+"
 _TRAINED = re.compile(r"([A-Za-z_][\w.]*(?:\[\w+\])*)\.parameters\(\)")
 _EXCHANGES = re.compile(r".*(?:all_reduce\w*|all_gather\w*|broadcast\w*|gather\w*|reduce)")
 _REDUCES = r"torch\.distributed\.(?:all_reduce|all_gather|all_gather_into_tensor|reduce|broadcast|reduce_scatter\w*)"
@@ -95,10 +94,10 @@ def script_replaces_trained_layer(script: Script) -> Answer:
 
     Fix: Replace the layer first, then create the optimizer.
     """
-    made = [call for call in reached_calls(script, _OPTIMIZERS) if call.written]
+    made = [call for call in reached_calls(script, OPTIMIZERS) if call.written]
     for optimizer in made:
         later = [one for one in script.calls if _same_place(one, optimizer) and one.line > optimizer.line]
-        if any(re.fullmatch(_OPTIMIZERS, one.name) or one.name.endswith("add_param_group") for one in later):
+        if any(re.fullmatch(OPTIMIZERS, one.name) or one.name.endswith("add_param_group") for one in later):
             continue
         trained = _TRAINED.findall(optimizer.written[0])
         wrong = [one for one in later if one.reached and _LAYER.fullmatch(one.name) and _replaces(one, trained)]
@@ -152,7 +151,7 @@ def script_model_not_wrapped(script: Script) -> Answer:
 
     Fix: Wrap it too, or make it a part of the wrapped model.
     """
-    made = [call for call in reached_calls(script, _OPTIMIZERS) if call.written]
+    made = [call for call in reached_calls(script, OPTIMIZERS) if call.written]
     exchanged = any(_EXCHANGES.fullmatch(call.name) for call in script.calls)
     for optimizer in made:
         names = dict.fromkeys(_TRAINED.findall(optimizer.written[0]))

@@ -88,7 +88,7 @@ def script_imports_broken_module(script: Script) -> Answer:
     """
     fault = _first(script, "syntax")
     if fault is None:
-        return Ok("the modules that it imports at its start are valid Python")
+        return Ok("no module that it imports at its start, as far as they were read, has a syntax error")
     return finding(script, fault, f"{fault.name}: every start of the script stops at the import of {fault.of}")
 
 

@@ -9,15 +9,13 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall, ScriptSet
 from mgpu.text import counted
 
-from ._calls import DDP, DDP_DOC, calls, finding, reached_calls, unpacks
+from ._calls import ACCELERATOR, DDP, DDP_DOC, OPTIMIZERS, calls, finding, reached_calls, unpacks
 from ._rank_paths import backward_calls, dotted_names, requires_kind, training_loops, with_accelerate
 
 _GRADIENT_CLIPPING = "https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping"
 _MIGRATION = "https://huggingface.co/docs/accelerate/main/en/basic_tutorials/migration"
-_ACCELERATOR = r"accelerate\.Accelerator\(\)"
 _GRADIENT_ACCUMULATION = "https://huggingface.co/docs/accelerate/main/en/usage_guides/gradient_accumulation"
 _CLIPS = r"torch\.nn\.utils\.(?:clip_grad\.)?clip_grad_(?:norm|value)_"
-_OPTIMIZERS = r"torch\.optim\.(?!lr_scheduler)(?:\w+\.)?[A-Z]\w+"
 _SCALER = r"torch\.(?:cuda\.)?amp\.(?:grad_scaler\.)?GradScaler"
 _EVERY_NTH = re.compile(r"%.*(?:accum|grad)|(?:accum|grad)\w*.*%|\baccum", re.IGNORECASE)
 # Functions that get an optimizer or a model, but do not prepare it.
@@ -67,8 +65,8 @@ def script_loss_divided_twice(script: Script) -> Answer:
 
     Fix: Remove the division.
     """
-    accumulating = [call for call in calls(script, _ACCELERATOR[: -len(r"\(\)")]) if _accumulates(call)]
-    inside: list[ScriptSet | ScriptCall] = [*script.sets, *calls(script, rf"{_ACCELERATOR}\.backward")]
+    accumulating = [call for call in calls(script, ACCELERATOR[: -len(r"\(\)")]) if _accumulates(call)]
+    inside: list[ScriptSet | ScriptCall] = [*script.sets, *calls(script, rf"{ACCELERATOR}\.backward")]
     inside = [spot for spot in inside if any(context.endswith(".accumulate") for context in spot.within)]
     if not inside or not accumulating:
         return Ok("accelerator.accumulate is not used")
@@ -136,10 +134,10 @@ def script_backward_past_accelerate(script: Script) -> Answer:
     Fix: Let accelerate compute the gradients.
     More: accelerator.backward(loss).
     """
-    prepared = calls(script, rf"{_ACCELERATOR}\.prepare")
+    prepared = calls(script, rf"{ACCELERATOR}\.prepare")
     if not prepared or script.cut:
         return Ok("no visible accelerator.prepare")
-    if calls(script, rf"{_ACCELERATOR}\.backward|.*accelerator\.backward"):
+    if calls(script, rf"{ACCELERATOR}\.backward|.*accelerator\.backward"):
         return Ok("gradients are computed by accelerator.backward")
     optimizers = [call for call in prepared if "optim" in " ".join((*call.arguments, *call.written)).lower()]
     wrong = [call for call in backward_calls(script) if not call.arguments and call.loops and optimizers]
@@ -168,7 +166,7 @@ def script_clips_past_accelerate(script: Script) -> Answer:
     """
     loops = training_loops(script)
     clips = [call for call in reached_calls(script, _CLIPS) if loops.intersection(call.loops)]
-    if not calls(script, rf"{_ACCELERATOR}\.backward") or not clips:
+    if not calls(script, rf"{ACCELERATOR}\.backward") or not clips:
         return Ok("no clipping by torch")
     what = clips[0].name.rpartition(".")[2]
     return finding(
@@ -190,7 +188,7 @@ def script_optimizer_not_prepared(script: Script) -> Answer:
 
     Fix: Prepare it together with the model.
     """
-    made = [call for call in reached_calls(script, _OPTIMIZERS) if len(call.targets) == 1]
+    made = [call for call in reached_calls(script, OPTIMIZERS) if len(call.targets) == 1]
     wrong = [call for call in made if _is_not_prepared(script, call.targets[0], call)]
     stepping = [call for call in wrong if calls(script, rf"{re.escape(call.name)}\(\)\.step")]
     if not stepping:
@@ -217,13 +215,13 @@ def script_model_not_prepared(script: Script) -> Answer:
 
     Fix: Prepare it together with the optimizer.
     """
-    made = [call for call in reached_calls(script, _OPTIMIZERS) if call.written]
+    made = [call for call in reached_calls(script, OPTIMIZERS) if call.written]
     trained = [
         (call, name) for call in made for name in re.findall(r"(?<![\w.])(\w+)\.parameters\(\)", call.written[0])
     ]
     for optimizer, name in trained:
         makers = [call for call in script.calls if call.targets == (name,) and call.function == optimizer.function]
-        if makers and _is_not_prepared(script, name, optimizer) and calls(script, rf"{_ACCELERATOR}\.backward"):
+        if makers and _is_not_prepared(script, name, optimizer) and calls(script, rf"{ACCELERATOR}\.backward"):
             return finding(
                 script,
                 makers[-1],
@@ -241,7 +239,7 @@ def script_model_not_prepared(script: Script) -> Answer:
 
 def _is_not_prepared(script: Script, name: str, near: ScriptCall) -> bool:
     """Whether something is not passed to prepare, although others in the same function are."""
-    preparing = calls(script, rf"(?:{_ACCELERATOR}|.*accelerator)\.prepare\w*")
+    preparing = calls(script, rf"(?:{ACCELERATOR}|.*accelerator)\.prepare\w*")
     if script.cut or any(unpacks(call) for call in preparing):
         return False
     here = [call for call in preparing if call.function == near.function and call.file == near.file]

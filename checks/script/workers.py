@@ -7,11 +7,10 @@ import re
 from mgpu.check import Answer, Ok, Severity, check, commands
 from mgpu.snapshot import InScript, Script, ScriptCall
 
-from ._calls import argument, calls, finding, reached_calls
+from ._calls import DATA_LOADER, argument, calls, finding, reached_calls
 from ._rank_paths import callers
 
 _FORK = "https://docs.pytorch.org/docs/stable/notes/multiprocessing.html#cuda-in-multiprocessing"
-_LOADER = r"torch\.utils\.data\.DataLoader"
 _OTHER_START = r".*\.set_start_method|.*\.get_context"
 _OF_SAMPLES = ("__getitem__", "__iter__", "__getitems__")
 _TO_CUDA = re.compile(r"['\"]cuda(?::\d+)?['\"]")
@@ -27,7 +26,7 @@ def script_cuda_in_worker(script: Script) -> Answer:
 
     Fix: Return CPU tensors from the dataset, and move the whole batch in the training loop.
     """
-    loaders = [call for call in reached_calls(script, _LOADER) if _workers(script, call)]
+    loaders = [call for call in reached_calls(script, DATA_LOADER) if _workers(script, call)]
     if not loaders:
         return Ok("no DataLoader with a known number of worker processes")
     if calls(script, _OTHER_START) or any("multiprocessing_context" in call.keywords for call in loaders):

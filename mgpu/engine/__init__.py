@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from mgpu.check import Answer, Check, Crash, Severity, Skip, Tag
-from mgpu.engine.outcome import Outcome, Status, consequences, explained, mask_outcome
+from mgpu.engine.outcome import Outcome, Status, explained, mask_outcome
 from mgpu.engine.selections import Selection
 from mgpu.errors import USAGE, MgpuError
 from mgpu.secrets_masking import masked
@@ -22,7 +22,7 @@ from mgpu.snapshot import UNSETTLING, Snapshot
 from mgpu.snapshot.config_secrets import known_secrets
 from mgpu.text import listed
 
-__all__ = ["Outcome", "Status", "consequences", "explained", "judge", "load"]
+__all__ = ["Outcome", "Status", "explained", "judge", "load"]
 
 
 def is_our_source_tree(root: Path) -> bool:

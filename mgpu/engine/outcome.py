@@ -99,13 +99,11 @@ def with_commands(outcome: Outcome, change: Callable[[str], str]) -> Outcome:
     return replace(outcome, answer=replace(problem, fix=fixes))
 
 
-def consequences(cause: Outcome, outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Return the problems to report below this one. Each appears once, even if several problems explain it."""
-    return explained(outcomes).get(id(cause), [])
-
-
 def explained(outcomes: Sequence[Outcome]) -> dict[int, list[Outcome]]:
-    """Return the consequences of each problem, by the `id` of its outcome: for all problems of a report at once."""
+    """Return the problems to report below each problem, by the `id` of its outcome: for a whole report at once.
+
+    Each appears once, even if several problems explain it.
+    """
     found: dict[int, list[Outcome]] = {}
     for one in outcomes:
         if one.because_of and one.problem and (cause := _cause(one, outcomes)) is not None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
+from mgpu.several_ranks import has_option_of_several
 from mgpu.snapshot import Script, ScriptCall
 
 _SPAWN = re.compile(r"torch\.multiprocessing\.(?:spawn|start_processes)|accelerate\.(?:notebook|debug)_launcher")
 _PROCESS = re.compile(r"(?:torch\.)?multiprocessing\.Process")
 _INIT = "torch.distributed.init_process_group"
 _LAUNCHED = re.compile(r"environ|getenv|RANK|WORLD_SIZE|torchrun|launcher|is_torchelastic", re.IGNORECASE)
-_OPTION = re.compile(r"--(?:[\w-]*[-_])?(?:distributed|ddp|dist|multi[-_]?gpu|parallel|spawn)[\w-]*")
 
 
 def starts_its_own_ranks(script: Script | None) -> str:
@@ -41,6 +41,9 @@ def _is_reached(script: Script, call: ScriptCall) -> bool:
     if not call.guards:
         return not call.conditions
     # `if args.distributed`: only with the option, unless the condition is the number of GPUs.
-    options = [name for option in script.options for name in option.names if _OPTION.fullmatch(name)]
+    every = [name for option in script.options for name in option.names]
+    named = {condition.rpartition(".")[2] for condition in call.guarded_by}
+    asked = [name for name in every if name.lstrip("-").replace("-", "_") in named]
+    options = asked or [name for name in every if has_option_of_several(name)]
     given = {word.partition("=")[0] for word in script.arguments}
     return not call.conditions and (not options or bool(given & set(options)))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _OTHER_RANKS = 3
 _OF_RANK = re.compile(r"( on cuda):\d+$|( on cpu), (?:from -?\d+ to -?\d+|all -?\d+)$")
+_NAMES = 4  # of a line, on the screen
 
 
 def entries(rank: int, ranks: Sequence[EndedRank]) -> list[ValuesEntry]:
@@ -63,4 +64,7 @@ def texts(values: Sequence[ValuesEntry], most: int) -> list[str]:
 
 
 def _listed(names: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} is {text}" for name, text in names.items())
+    """Name the first of the names and their values; the JSON document has all of them."""
+    shown = [f"{name} is {text}" for name, text in [*names.items()][:_NAMES]]
+    more = len(names) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more else "")

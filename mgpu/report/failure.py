@@ -249,8 +249,7 @@ def _evidence(cause: CauseEntry, screen: Screen) -> list[Line]:
 def _values(first: FailedRankEntry | None, screen: Screen) -> list[Line]:
     """What the names on the failed line stood for."""
     shown = failed_values.texts(first["values"], _LINES_WITH_VALUES) if first else []
-    rows = [clipped_row(screen, "" if at else "Values", text, EVIDENCE_LINES) for at, text in enumerate(shown)]
-    return [line for one in rows for line in one]
+    return [line for at, text in enumerate(shown) for line in row(screen, "" if at else "Values", text)]
 
 
 def source_rows(found: Sequence[CheckEntry], label: str, screen: Screen) -> list[Line]:

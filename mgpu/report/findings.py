@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from mgpu import text as texts
 from mgpu.check import Check, Crash, Fix, Ok, Problem, Skip, Who
 from mgpu.documentation import published_page
-from mgpu.engine import Outcome, Status, consequences
+from mgpu.engine import Outcome, Status, explained
 from mgpu.engine.verdict import Verdict
 from mgpu.errors import clip
 from mgpu.report.document import counts, outcome_text
@@ -132,7 +133,7 @@ def problems(
 
     `check`: the command that repeats the checks; "": the doctor's for each of them.
     """
-    found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
+    effects = explained(_bad(outcomes))
     groups = _grouped(in_order(outcomes))
     shown = groups if show_all else groups[:_SHOWN_PROBLEMS]
     lines: list[Line] = []
@@ -141,7 +142,7 @@ def problems(
         for other in others:
             lines += labelled("Also", repetition(other, outcome), screen)
         for one in (outcome, *others):
-            lines += also(one, found, screen)
+            lines += _also(effects.get(id(one), ()), screen)
     if len(groups) > len(shown):
         more = wrapped(f"+{len(groups) - len(shown)} more: {command} -v", screen.width)
         lines += [[], *([(line, "bold")] for line in more)]  # type: ignore[list-item]
@@ -161,8 +162,13 @@ def waived(outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
 
 def in_order(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Return the root problems: failures before warnings, and first those that explain the most others."""
-    found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
-    return sorted((o for o in found if not o.because_of), key=lambda o: (o.status == "warn", -_explains(o, found)))
+    found = _bad(outcomes)
+    explains = Counter(cause for one in found for cause in set(one.because_of))
+    return sorted((o for o in found if not o.because_of), key=lambda o: (o.status == "warn", -explains[o.check.id]))
+
+
+def _bad(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    return [o for o in outcomes if o.status in ("fail", "warn", "crash")]
 
 
 def _grouped(roots: Sequence[Outcome]) -> list[list[Outcome]]:
@@ -185,10 +191,6 @@ def repetition(other: Outcome, first: Outcome) -> str:
     if other.status == "info" or not fixes or fixes == [f.text for f in (first.problem or problem).fixes if f.text]:
         return f"{place}{problem.title}"
     return f"{place}{problem.title}. Fix: {' '.join(fixes)}"
-
-
-def _explains(outcome: Outcome, found: Sequence[Outcome]) -> int:
-    return sum(outcome.check.id in other.because_of for other in found)
 
 
 def _block(outcome: Outcome, screen: Screen, position: str, command: str, verbose: bool, check: str = "") -> list[Line]:
@@ -229,9 +231,12 @@ def details(problem: Problem, screen: Screen, *, verbose: bool = False) -> list[
 
 
 def also(outcome: Outcome, outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
-    """The consequences of a problem, one line each."""
-    found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
-    texts = [f"{one.check.id}: {outcome_text(one)}" for one in consequences(outcome, found)]
+    """The consequences of a problem among the outcomes, one line each."""
+    return _also(explained(_bad(outcomes)).get(id(outcome), ()), screen)
+
+
+def _also(effects: Sequence[Outcome], screen: Screen) -> list[Line]:
+    texts = [f"{one.check.id}: {outcome_text(one)}" for one in effects]
     return [line for text in texts for line in labelled("Also", text, screen)]
 
 

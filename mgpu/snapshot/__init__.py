@@ -67,6 +67,7 @@ from mgpu.snapshot.job_script import (
     JobFile,
     JobFolder,
     JobMissing,
+    JobOption,
     JobScript,
     JobSet,
     JobText,

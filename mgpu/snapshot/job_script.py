@@ -51,6 +51,15 @@ class JobVariable:
 
 
 @dataclass(frozen=True)
+class JobOption:
+    """An option of a training script on the line of a launch that its argparse certainly does not accept."""
+
+    word: int  # index in the command's words
+    name: Label  # "--do_Eval"
+    similar: Label = ""  # an option that it accepts
+
+
+@dataclass(frozen=True)
 class JobCommand:
     """A command as the shell would run it. Variables that the script sets are replaced by their values."""
 
@@ -71,6 +80,7 @@ class JobCommand:
     uses: tuple[Label, ...] | None = None  # if python: "process group", "srun", "Lightning" ...; None: not read
     refuses_local_rank: bool = False  # its script accepts --local_rank, but not the --local-rank that torch 2 passes
     here: Text | None = None  # where its training script (or module) is on this machine; None: not found
+    refused: tuple[JobOption, ...] = ()  # unknown options of its script; only if all that it accepts are certain
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ class InScript:
     # "except StopIteration": an iterator has ended
     unused: bool = False  # in the value of a variable of a module's top level that no code that is reached reads
     reached: bool = True  # False: in a function that nothing calls, as far as the script's start and its modules show
+    guarded_by: tuple[Label, ...] = ()  # the conditions that the guards come from, in the form of `conditions`
 
 
 @dataclass(frozen=True)

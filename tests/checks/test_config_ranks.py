@@ -270,8 +270,20 @@ CASES = (
         "deepspeed_config: {deepspeed_hostfile: h}\n")),
     well("config_machine_rank_fixed", "works on every node", config=said(num_machines="2", main_process_ip="10.0.0.1")),
     well("config_machine_rank_fixed", "works on every node", config=said(machine_rank="0")),
-    well("config_machine_rank_fixed", "not used", config=said(
-        num_machines="2", main_process_ip="10.0.0.1", machine_rank="0", rdzv_backend="c10d")),
+    *(  # accelerate launch reads rdzv_backend from its command line only
+        informs("config_machine_rank_fixed", f"machine_rank: {rank}: ", "--machine_rank 1", config=said(
+            num_machines="2", main_process_ip="10.0.0.1", machine_rank=rank, rdzv_backend="c10d"))
+        for rank in ("0", "1")
+    ),
+    *(
+        well("config_machine_rank_fixed", "the command line sets rdzv_backend", config=replace(said(
+            num_machines="2", main_process_ip="10.0.0.1", machine_rank=rank, rdzv_backend="c10d"),
+            given=("config_file", "rdzv_backend")))
+        for rank in ("0", "1")
+    ),
+    informs("config_machine_rank_fixed", "machine_rank: 1: ", "--machine_rank 1", config=replace(
+        said(num_machines="2", main_process_ip="10.0.0.1", machine_rank="1", rdzv_backend="static"),
+        given=("rdzv_backend",))),
     skips("config_machine_rank_fixed", "the command line sets", config=replace(
         said(num_machines="2", main_process_ip="10.0.0.1", machine_rank="0"), given=("config_file", "machine_rank"))),
     skips("config_machine_rank_fixed", "cannot be read", config=BROKEN),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mgpu.check import Edit
@@ -85,6 +87,8 @@ CASES = (
     well("config_key_never_applied", "has an effect",
         config=said(rdzv_backend="static", enable_cpu_affinity="false", downcast_bf16="'no'")),
     well("config_key_never_applied", "has an effect"),
+    well("config_key_never_applied", "has an effect",
+        config=replace(said(rdzv_backend="c10d"), given=("config_file", "rdzv_backend"))),
     skips("config_key_never_applied", "cannot be read", config=BROKEN),
     warns("config_key_never_applied", "rdzv_backend: foo has no effect", "torch supports static, c10d",
         at=(6, 1), config=said(rdzv_backend="foo")),

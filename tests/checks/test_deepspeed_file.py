@@ -184,6 +184,6 @@ def test_a_message_that_ends_with_a_period_has_none_in_a_title() -> None:
 def test_thousands_of_unknown_keys_are_compared_with_names_that_are_prepared_once() -> None:
     _spelling = importlib.import_module("mgpu.checks.config._spelling")
     names = frozenset({"overlap_comm", "sub_group_size"})
-    _spelling._by_letters.cache_clear()
+    _spelling._known.cache_clear()
     meant = {_spelling.intended_name(f"overlap_com{number}", names) for number in range(500)}
-    assert meant == {"overlap_comm", None} and _spelling._by_letters.cache_info().misses == 1
+    assert meant == {"overlap_comm", None} and _spelling._known.cache_info().misses == 1

@@ -920,6 +920,7 @@ def test_every_check_that_needs_the_script_alone_has_a_pair() -> None:
     of_files = {"job_lines_end_as_on_windows", "job_output_folder_not_in_repository"}  # not of a text alone
     of_files |= {"job_lightning_outside_srun", "job_world_size_wrong"}
     of_files |= {"job_named_file_missing", "job_redirect_folder_missing", "job_local_rank_not_accepted"}
+    of_files |= {"job_option_unknown_to_script"}
     assert {name for pair in pairs() for name, _ in pair.expected} == asked - of_files
     assert len({pair.name for pair in pairs()}) == len(pairs()) >= 60
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mgpu.snapshot import JobCommand, JobFolder, JobMissing, JobScript, JobUnread
+from mgpu.snapshot import JobCommand, JobFolder, JobMissing, JobOption, JobScript, JobUnread
 from tests.bad_jobs import read
 from tests.checks.facts import Case, config, fails, informs, job_script, problem, skips, table, warns, well
 from tests.checks.test_job import job
@@ -15,6 +15,12 @@ ALONE = "torchrun --standalone --nproc_per_node=2 train.py"
 HALF = "num_machines: 1\nnum_processes: 4\n"
 WITH_CONFIG = "accelerate launch --config_file acc.yaml train.py"
 TRAP = "cleanup() { rm -rf tmp; exit 0; }"
+
+
+def refusing(*options: JobOption) -> JobCommand:
+    """A launch with options that its script refuses."""
+    words = ("torchrun", "t.py", "--do_Eval", "--x")
+    return JobCommand(6, words, launcher="torchrun", script=1, lines=(6, 6, 7, 8), here="src/t.py", refused=options)
 
 
 def shell(*lines: str) -> JobScript:
@@ -97,6 +103,12 @@ CASES = (
         "'--local-rank', '--local_rank'", job_script=job_script(commands=(
             JobCommand(6, ("python -m torch.distributed.launch", "t.py"), launcher="torchrun", script=1,
                 refuses_local_rank=True),))),
+    # options of the training script
+    fails("job_option_unknown_to_script", "line 7: src/t.py does not accept --do_Eval and --x", "mean --do_eval?",
+        job_script=job_script(commands=(refusing(JobOption(2, "--do_Eval", "--do_eval"), JobOption(3, "--x")),))),
+    fails("job_option_unknown_to_script", "line 8: src/t.py does not accept --x", "add it to the script",
+        job_script=job_script(commands=(refusing(JobOption(3, "--x")),))),
+    well("job_option_unknown_to_script", "no option", job_script=job_script(commands=(refusing(),))),
     well("job_local_rank_not_accepted", "no training script", job_script=job("python -m torch.distributed.launch t")),
     warns("job_config_is_for_another_world", "num_processes in acc.yaml is 4, but the job has 1 x 8 GPUs",
         "--num_processes", job_script=one_node(WITH_CONFIG), config=config(HALF, path="acc.yaml")),

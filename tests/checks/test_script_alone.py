@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from mgpu.snapshot import ScriptStart
 from tests.bad_scripts import bad, good, read
 from tests.checks.facts import Case, config, informs, no_driver, skips, table, warns, well
 
@@ -82,7 +81,7 @@ args.distributed = int(os.environ["WORLD_SIZE"]) > 1
 if args.distributed:
     dist.init_process_group("gloo")
 """
-# Two options have names that can mean "several ranks": which of them connects the ranks is not certain.
+# Two options have names that can mean "several ranks"; the condition has one of them.
 TWO_OPTIONS = """\
 import argparse, torch
 from accelerate import Accelerator
@@ -95,6 +94,14 @@ model = torch.nn.Linear(2, 2)
 for batch in range(3):
     model(batch).sum().backward()
 """
+BOTH_OPTIONS = TWO_OPTIONS.replace(
+    "accelerator = Accelerator() if args.accelerator else None",
+    "if args.ddp:\n    if args.accelerator:\n        accelerator = Accelerator()",
+)
+ANOTHER_NAME = TWO_OPTIONS.replace(
+    "accelerator = Accelerator() if args.accelerator else None",
+    "distributed = args.ddp\nif distributed:\n    accelerator = Accelerator()",
+)
 CUDA = "import torch\nmodel = torch.nn.Linear(4, 1)\nmodel.cuda()\n"
 BARE = """\
 import lightning as L
@@ -142,17 +149,20 @@ CASES = (
     well("script_distributed_by_option", "the command line is not known", script=OPTIONAL),
     informs("script_needs_option", "without --distributed, the ranks are not connected",
         "mgpu launch train.py --distributed", script=OPTIONAL),
-    informs("script_needs_option", "without --accelerator or --ddp", "Start the script with it",
-        script=read(TWO_OPTIONS)),
-    informs("script_needs_option", "without --accelerator or --ddp", "mgpu launch train.py --ddp", script=replace(
-        read(TWO_OPTIONS), starts=(ScriptStart(launcher="torchrun", arguments=("--ddp", "--lr", "1")),))),
+    informs("script_needs_option", "without --accelerator, the ranks", "mgpu launch train.py --accelerator",
+        script=read(TWO_OPTIONS)),  # the option that means several ranks as well is not the condition
+    informs("script_needs_option", "without --accelerator or --ddp", "mgpu launch train.py --accelerator --ddp",
+        script=read(BOTH_OPTIONS)),
+    informs("script_needs_option", "without --ddp, the ranks", "mgpu launch train.py --ddp", script=read(ANOTHER_NAME)),
     well("script_needs_option", "the command line is known", script=replace(OPTIONAL, command_known=True)),
     well("script_needs_option", "no option is needed", script=read(REPLACED)),
-    warns("script_distributed_by_option", "only with --accelerator or --ddp, and none of them", "Add the option",
-        script=replace(read(TWO_OPTIONS), command_known=True)),
-    well("script_distributed_by_option", "--accelerator is given",
+    warns("script_distributed_by_option", "only with --accelerator and --ddp, which are not given", "Add the options",
+        script=replace(read(BOTH_OPTIONS), command_known=True)),
+    warns("script_distributed_by_option", "--accelerator and --ddp, and --ddp is not given", "Add the option.",
+        script=replace(read(BOTH_OPTIONS), command_known=True, arguments=("--accelerator",))),
+    well("script_distributed_by_option", "--accelerator: given",
         script=replace(read(TWO_OPTIONS), command_known=True, arguments=("--accelerator",))),
-    well("script_distributed_by_option", "--distributed is given",
+    well("script_distributed_by_option", "--distributed: given",
         script=replace(OPTIONAL, command_known=True, arguments=("--distributed",))),
     well("script_distributed_by_option", "without an option", script=read(REPLACED)),
     warns("script_lightning_on_one_device", "one device (devices=1)", 'strategy="ddp"',

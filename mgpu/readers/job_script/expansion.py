@@ -7,12 +7,15 @@ text, and whether the batch shell or a shell on the node expands it. So a text c
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from mgpu.readers.job_script.shell import Reader
+from mgpu.readers.job_script.shell_nodes import Node, Simple
 from mgpu.readers.job_script.shell_words import Part, Text, TooMuch, Word
 from mgpu.snapshot import JobVariable
 
@@ -152,6 +155,30 @@ class Expander:
             made.add(self._expand(word, env, how))
         return made
 
+    def _heredoc(self, node: Simple, env: Env, how: How) -> Text:
+        """Return the heredoc of a command, which the shell that contains it expands, unless its end is quoted."""
+        if node.heredoc is None or node.heredoc_quoted:
+            return node.heredoc or Text()
+        return self._expand(Word(Reader(node.heredoc, self.budget).quoted(), node.line), env, how)
+
+    def _read_whole(self, words: Sequence[str], node: Simple, env: Env, how: How) -> Text | None:
+        """Return what `read -r -d '' NAME << END` reads; None if it reads a line, or something else."""
+        to_the_end = any(re.fullmatch(r"-\w*d", one) and not end for one, end in itertools.pairwise(words))
+        if node.heredoc is None or not to_the_end:
+            return None
+        text = self._heredoc(node, env, how)
+        if "\\" in text.s and not any(re.fullmatch(r"-\w*r\w*", one) for one in words):
+            return None  # without -r, backslashes are removed
+        return text.cut(len(text.s) - len(text.s.lstrip()), len(text.s.rstrip()))
+
+    def _printed(self, nodes: Sequence[Node], env: Env, how: How) -> Text | None:
+        """Return what `cat << END` prints in $( ); None for other commands."""
+        only = nodes[0] if len(nodes) == 1 else None
+        if not isinstance(only, Simple) or only.heredoc is None or [word.plain for word in only.words] != ["cat"]:
+            return None
+        text = self._heredoc(only, env, how)
+        return text.cut(0, len(text.s.rstrip("\n")))
+
     def _expand(self, word: Word, env: Env, how: How) -> Text:
         made = Text()
         for part in word.parts:
@@ -225,8 +252,13 @@ class Expander:
         return self._hole(f"${name}", name, env, line)
 
     def _differing(self, values: Sequence[Value | None], name: str, env: Env) -> Value:
-        """Return a variable whose values differ: the first elements of arrays that are the same, and an unknown."""
+        """Return a variable whose values differ: the first elements that are the same, and an unknown.
+
+        Also of a text to which a branch appended words.
+        """
         same, unknown = _same_elements(values), self._unknown(name, env, 0)
+        if (start := _same_start(values)) is not None:
+            return join([start, unknown])
         return [*same, unknown] if same else unknown
 
     def _hole(self, text: str, name: str, env: Env, line: int, runs: tuple[str, ...] = ()) -> Text:
@@ -294,6 +326,17 @@ def _same_elements(values: Sequence[Value | None]) -> list[Text]:
             break
         same.append(column[0])
     return same
+
+
+def _same_start(values: Sequence[Value | None]) -> Text | None:
+    """Return the text that all texts begin with, one of which is nothing else; None if there is none."""
+    texts = [value for value in values if isinstance(value, Text)]
+    shortest = min(texts, key=lambda one: len(one.s.rstrip()), default=Text())
+    start = shortest.s.rstrip()
+    if not start or len(texts) < len(values):
+        return None
+    same = all(one.s.startswith(start) and not one.s[len(start) :][:1].strip() for one in texts)
+    return shortest.cut(0, len(start)) if same else None
 
 
 def _placed(value: Value | None, line: int) -> Value | None:

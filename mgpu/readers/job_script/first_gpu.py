@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+
+from mgpu.readers.job_script.python_files import parsed
+from mgpu.readers.training_script.bound_names import names_bound
 
 _MAY_USE = re.compile(r"^[ \t]*\w+[ \t]*(?::[ \t]*int[ \t]*)?=[ \t]*0\b", re.MULTILINE)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -19,11 +21,11 @@ def uses_only_first_gpu(text: str) -> bool:
     """Whether every GPU that a script selects by a number is GPU 0, and at least one of these numbers is a variable."""
     if not _MAY_USE.search(text):
         return False
+    if (tree := parsed(text)) is None:
+        return False
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            module = _Scope(ast.parse(text), None)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        module = _Scope(tree, None)
+    except RecursionError:
         return False
     numbers = [(number, scope) for scope in module.all() for number in scope.gpu_numbers()]
     by_name = any(isinstance(number, ast.Name) for number, _ in numbers)
@@ -38,7 +40,7 @@ class _Scope:
         self._nodes, nested = _own_nodes(node)
         self._bound: defaultdict[str, list[int]] = defaultdict(list)  # lines that bind a name
         for one in self._nodes:
-            for name in _names_bound(one):
+            for name in names_bound(one):
                 self._bound[name].append(getattr(one, "lineno", 0))
         self._zeros = {name: (line, end) for block in _blocks(self._nodes) for name, line, end in _zeros_of(block)}
         self._inner = [_Scope(one, self) for one in nested]
@@ -119,22 +121,6 @@ def _own_nodes(scope: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
         else:
             waiting += ast.iter_child_nodes(node)
     return nodes, nested
-
-
-def _names_bound(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a node binds."""
-    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-        yield node.id
-    elif isinstance(node, ast.arg):
-        yield node.arg
-    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield node.name
-    elif isinstance(node, ast.alias):
-        yield (node.asname or node.name).partition(".")[0]
-    elif isinstance(node, (ast.Global, ast.Nonlocal)):
-        yield from node.names
-    elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
-        yield node.name
 
 
 def _blocks(nodes: Sequence[ast.AST]) -> Iterator[list[ast.stmt]]:

@@ -7,10 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from mgpu import file_reading
 from mgpu.readers.job_script.log_folders import root_of
+from mgpu.readers.job_script.python_files import content
 
-_LARGEST_BYTES = 256 << 10
 _COMMENT = re.compile(r"#.*$", re.MULTILINE)
 _OLD_SPELLING = re.compile(r"""add_argument\(\s*["']--local_rank["']""")
 _OTHER_SPELLING = re.compile(r"""["']--local-rank["']|prefix_chars|sys\.argv\b""")
@@ -29,7 +28,7 @@ _MOST_FILES = 20  # in a folder
 
 def only_old_spelling(path: Path) -> bool:
     """Whether argparse of a Python script accepts --local_rank, and certainly not --local-rank."""
-    text = _COMMENT.sub("", _text(path))
+    text = _COMMENT.sub("", content(path))
     return bool(
         _OLD_SPELLING.search(text)
         and _STRICT.search(text)
@@ -54,14 +53,7 @@ def _of_repository(path: Path) -> list[str]:
             names = [name for name in sorted(os.listdir(folder)) if _NAMES.fullmatch(name)]
         except OSError:
             break
-        found += [_text(folder / name) for name in names[:_MOST_FILES]]
+        found += [content(folder / name) for name in names[:_MOST_FILES]]
         if folder == root:
             break
     return found
-
-
-def _text(path: Path) -> str:
-    try:
-        return file_reading.read(path, most=_LARGEST_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from mgpu import file_reading
+from mgpu.readers.job_script.python_files import content
 from mgpu.snapshot import Directive, JobFolder
 
 _PLACEHOLDER = "%"  # starts a placeholder that Slurm replaces
@@ -111,7 +111,7 @@ def is_ignored(written: str, path: Path) -> bool:
     for submitted in dict.fromkeys((Path.cwd(), path.absolute().parent)):
         for above in _up_to(submitted, root):
             whole = os.path.relpath(submitted / written, above)
-            if _ignored(whole, _text(above / _IGNORES)):
+            if _ignored(whole, content(above / _IGNORES, _LARGEST_BYTES)):
                 return True
     return False
 
@@ -130,13 +130,6 @@ def _up_to(folder: Path, root: Path) -> Iterator[Path]:
         yield one
         if one == root or root not in one.parents:
             return
-
-
-def _text(path: Path) -> str:
-    try:
-        return file_reading.read(path, most=_LARGEST_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def _ignored(folder: str, patterns: str) -> bool:
@@ -174,11 +167,11 @@ def _setup_scripts(root: Path, path: Path) -> Iterator[tuple[str, str]]:
         seen += len(folders) + len(names)
         for name in sorted(names):
             file = Path(where, name)
-            if name.endswith(".py") and "sbatch" in (text := _text(file)):
+            if name.endswith(".py") and "sbatch" in (text := content(file, _LARGEST_BYTES)):
                 yield name, text
             elif (name.endswith(_SCRIPTS) or name in _NAMES) and file != path.absolute():
                 read += 1
-                if text := _text(file):
+                if text := content(file, _LARGEST_BYTES):
                     yield name, "" if _OF_A_JOB.search(text) else text
         if seen > _MOST_ENTRIES or read > _MOST_SCRIPTS:
             return

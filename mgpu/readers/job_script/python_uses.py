@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mgpu import file_reading
 from mgpu.readers.job_script.first_gpu import uses_only_first_gpu
+from mgpu.readers.job_script.python_files import content
 
-_LARGEST_BYTES = 256 << 10
 _MOST_MODULES = 30  # of the repository, read for the Trainer that a script calls through them
 # What a Python script does: it joins a process group, starts ranks itself, or always uses the first GPU it sees.
 _USES = (
@@ -37,8 +36,7 @@ _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+([\w, ]+)|i
 
 def python_uses(path: Path) -> tuple[str, ...] | None:
     """Return what a Python script uses: "process group", "srun", "Lightning" ...; None if it cannot be read."""
-    text = _text(path)
-    if text is None:
+    if not (text := _code(path)):
         return None
     names = [name for name, pattern in _USES if pattern.search(text)]
     if "first GPU" not in names and uses_only_first_gpu(text):
@@ -49,12 +47,9 @@ def python_uses(path: Path) -> tuple[str, ...] | None:
     return (*names, "Lightning") if _calls_lightning(path, text) else tuple(names)
 
 
-def _text(path: Path) -> str | None:
-    try:
-        raw = file_reading.read(path, most=_LARGEST_BYTES)
-    except OSError:
-        return None
-    return _COMMENT.sub("", raw.decode("utf-8", "replace"))
+def _code(path: Path) -> str:
+    """Return a file without its comment lines; "" if it cannot be read."""
+    return _COMMENT.sub("", content(path))
 
 
 def _calls_lightning(path: Path, text: str) -> bool:
@@ -66,7 +61,7 @@ def _calls_lightning(path: Path, text: str) -> bool:
     known, waiting = {path}, _imported(path.parent, text)
     while waiting and len(known) < _MOST_MODULES:
         module = waiting.pop(0)
-        if module not in known and (inner := _text(module)) is not None:
+        if module not in known and (inner := _code(module)):
             if _trains_with_lightning(inner):
                 return True
             waiting += _imported(path.parent, inner) + _imported(module.parent, inner)

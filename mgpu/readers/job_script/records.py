@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mgpu.known_launchers import Launcher
 from mgpu.readers.job_script import programs
+from mgpu.readers.job_script.argparse_options import refused_options
 from mgpu.readers.job_script.deepspeed_options import deepspeed_files
 from mgpu.readers.job_script.expansion import HOLE, LONGEST_SHOWN, Env, Expander, How, join
 from mgpu.readers.job_script.local_rank import names_old_torch, only_old_spelling
@@ -18,7 +19,7 @@ from mgpu.readers.job_script.shell_words import Text, TooMuch
 from mgpu.readers.job_script.started_files import StartedFiles, shown_path
 from mgpu.secret_names import is_secret_name
 from mgpu.secrets_masking import MASK, is_secret_word, masked, masked_argv
-from mgpu.snapshot import JobCommand, JobDeepSpeed, JobSet, JobText
+from mgpu.snapshot import JobCommand, JobDeepSpeed, JobOption, JobSet, JobText
 
 _MOST_COMMANDS = 2_000
 
@@ -73,6 +74,25 @@ class Recorder(Expander):
                 unsure=how.unsure,
             )
         )
+
+    def _set_unknown(self, name: str, env: Env, how: How, line: int) -> None:
+        """Set a variable to a value that is known only in the job: read NAME, for NAME in ..."""
+        env.values[name] = self._unknown(name, env, 0)
+        self._add_set(name, line, f"${name}", env, how, exported=name in env.exported, raw=f"${name}")
+
+    def _input(self, fields: list[Text], env: Env, how: How, node: Simple) -> None:
+        """Set the variables of `read`, to an unknown value unless it reads a whole heredoc."""
+        names = [word.s for word in fields[1:] if word.s.isidentifier()]
+        text = self._read_whole([word.s for word in fields[1:]], node, env, how) if len(names) == 1 else None
+        if text is None:
+            for name in names:
+                self._set_unknown(name, env, how, node.line)
+        else:
+            assign = Assign(names[0], [], node.line, raw=f"{names[0]}=")
+            exported = env.all_exported or names[0] in env.exported
+            self._record_assignment(assign, text, env, how, exported=exported)
+            env.values[names[0]] = text
+            env.hidden.discard(names[0])
 
     def _record_outputs(self, node: Simple, env: Env, how: How, first: int) -> None:
         """Record the files to which a command redirects its output. `first`: the index of its first record."""
@@ -135,6 +155,7 @@ class Recorder(Expander):
             uses=self.started.python_uses(words[script], env.folder, env.beside, module=module) if python else None,
             here=None if found is None else masked(shown_path(found)),
             refuses_local_rank=found is not None and self._refuses_local_rank(command, found),
+            refused=() if found is None else _refused(found, words, script),
         )
 
     def _refuses_local_rank(self, command: JobCommand, script: Path) -> bool:
@@ -149,6 +170,14 @@ class Recorder(Expander):
         return {
             name: MASK if is_secret_name(name) else masked(self._fill_holes(value)) for name, value in given.items()
         }
+
+
+def _refused(path: Path, words: list[str], script: int) -> tuple[JobOption, ...]:
+    """Return the options after the script that its argparse does not accept."""
+    found = refused_options(path, words[script + 1 :])
+    return tuple(
+        JobOption(script + 1 + at, words[script + 1 + at].partition("=")[0], near) for at, near in found.items()
+    )
 
 
 def _launch(

@@ -14,7 +14,7 @@ from mgpu.readers.job_script.missing_files import MissingFiles
 from mgpu.readers.job_script.records import Recorder
 from mgpu.readers.job_script.shell import Reader
 from mgpu.readers.job_script.shell_nodes import Assign, Block, Node, Simple
-from mgpu.readers.job_script.shell_words import Part, Text, TooMuch, Word
+from mgpu.readers.job_script.shell_words import Part, Text, TooMuch
 from mgpu.readers.job_script.started_files import StartedFiles
 from mgpu.snapshot import JobTrap
 
@@ -178,11 +178,6 @@ class Walk(Recorder):
         if exported:
             env.exported.add(assign.name)
 
-    def _set_unknown(self, name: str, env: Env, how: How, line: int) -> None:
-        """Set a variable to a value that is known only in the job: read NAME, for NAME in ..."""
-        env.values[name] = self._unknown(name, env, 0)
-        self._add_set(name, line, f"${name}", env, how, exported=name in env.exported, raw=f"${name}")
-
     def _command(self, fields: list[Text], env: Env, how: How, given: Mapping[str, Text], node: Simple) -> None:
         """Process a command with expanded words."""
         name = fields[0].s
@@ -215,9 +210,7 @@ class Walk(Recorder):
                 env.values.pop(word.s, None)
                 env.exported.discard(word.s)
         elif name in ("read", "mapfile", "readarray", "getopts"):
-            for word in fields[1:]:
-                if word.s.isidentifier():
-                    self._set_unknown(word.s, env, how, node.line)
+            self._input(fields, env, how, node)
         else:
             self._program(fields, env, how, given, node)
 
@@ -371,11 +364,7 @@ class Walk(Recorder):
             self._record(fields, env, how, node, given=given)
             self._start(fields[file:], words[file:], under, how, by_shell=True)
         elif node.heredoc is not None:
-            body = node.heredoc
-            if not node.heredoc_quoted:
-                parts = Reader(body, self.budget).quoted()
-                body = self._expand(Word(parts, node.line), typed, how)  # by the shell that contains the heredoc
-            self._text(body, under, how)
+            self._text(self._heredoc(node, typed, how), under, how)
         else:
             self._record(fields, env, how, node, given=given)
 
@@ -389,6 +378,8 @@ class Walk(Recorder):
         before = len(self.commands)
         self._run(nodes, inner, dataclasses.replace(how, inner=True))
         runs = tuple(" ".join(one.words)[:_LONGEST_RUN] for one in self.commands[before : before + _MOST_RUNS])
+        if (printed := self._printed(nodes, inner, how)) is not None:
+            return printed
         text = f"$({self._fill_holes(part.text).strip()})"
         return self._hole(text, text, env, part.line, runs)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-import os
-import sys
 from collections.abc import Iterator
 
+from mgpu.readers.training_script.bound_names import bindings
 from mgpu.readers.training_script.local_modules import LocalModules
 from mgpu.readers.training_script.scopes import Source
 from mgpu.snapshot import ScriptFault
+
+_DEFINES_ANYTHING = frozenset({"*", "__getattr__", "globals", "setattr", "exec"})
 
 
 def broken_modules(tree: ast.Module, source: Source, modules: LocalModules) -> list[ScriptFault]:
@@ -17,45 +18,48 @@ def broken_modules(tree: ast.Module, source: Source, modules: LocalModules) -> l
 
     Only imports without a condition, none in a function or in a `try`.
     """
-    if not modules.broken:
-        return []
-    trees = {one.file: (body, one) for body, one in modules.parsed()}
     new, seen, found = [(tree, source)], {""}, []
     while new:
-        body, file = new.pop(0)
-        for module in _imported(body, file):
-            for name in _files(module, modules):
-                if name in seen:
-                    continue
-                seen.add(name)
-                if name in modules.broken:
-                    line, text = modules.broken[name]
-                    found.append(ScriptFault(line, file=name, kind="syntax", name=text, of=module))
-                elif name in trees:
-                    new.append(trees[name])
+        for module in _imported(*new.pop(0), modules):
+            name = modules.name_of(modules.locate(module) or modules.folder)
+            if module in seen or name in seen:
+                continue
+            seen |= {module, name}
+            if (parsed := modules.tree(module)) is not None:
+                new.append(parsed)
+            elif name in modules.broken:
+                line, text = modules.broken[name]
+                found.append(ScriptFault(line, file=name, kind="syntax", name=text, of=module))
     return found
 
 
-def _imported(tree: ast.Module, source: Source) -> Iterator[str]:
-    """Return the modules that a file's top level imports, dotted; also the names in them, which may be modules."""
+def _imported(tree: ast.Module, source: Source, modules: LocalModules) -> Iterator[str]:
+    """Return the modules of the project that a file's top level imports, dotted; their packages come first."""
     for node in tree.body:
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parts = source.package.split(".") if source.package and node.level else []
-            parts = parts[: len(parts) - node.level + 1] if node.level > 1 else parts
-            module = ".".join([*parts, *([node.module] if node.module else [])])
-            yield from (module, *(f"{module}.{one.name}" for one in node.names if module)) if module else ()
+            for one in node.names:
+                yield from _with_packages(one.name, modules)
+        elif isinstance(node, ast.ImportFrom) and (module := source.module_of(node)):
+            yield from _with_packages(module, modules)
+            yield from (f"{module}.{one.name}" for one in node.names if _is_module(module, one.name, source, modules))
 
 
-def _files(module: str, modules: LocalModules) -> Iterator[str]:
-    """Return the files that the import of a module runs, as they are named in `modules`: its packages come first."""
+def _with_packages(module: str, modules: LocalModules) -> Iterator[str]:
     parts = module.split(".")
-    if parts[0] in sys.stdlib_module_names:
-        return
     for number in range(1, len(parts) + 1):
-        places = (os.path.join(root, *parts[:number]) for root in modules.roots)
-        paths = (path for place in places for path in (f"{place}.py", os.path.join(place, "__init__.py")))
-        if (path := next(filter(os.path.isfile, paths), "")) == "":
+        if modules.locate(name := ".".join(parts[:number])) is None:
             return
-        yield os.path.relpath(path, modules.folder)
+        yield name
+
+
+def _is_module(package: str, name: str, source: Source, modules: LocalModules) -> bool:
+    """Whether an import in `source` certainly takes a module from a package, which does not define the name itself."""
+    if modules.locate(f"{package}.{name}") is None or (file := modules.locate(package)) is None:
+        return False
+    if file == "":  # a folder without __init__.py defines nothing
+        return True
+    if (parsed := modules.tree(package)) is None:
+        return False
+    names = bindings(parsed[0])
+    imports = parsed[1].file == source.file  # the package itself, in which the import binds the name
+    return names.bound[name] == imports and not names.mentioned & _DEFINES_ANYTHING

@@ -10,39 +10,37 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
+from mgpu.readers.training_script.bound_names import Bindings, bindings
 from mgpu.readers.training_script.broken_modules import broken_modules
 from mgpu.readers.training_script.call_arguments import unpacks
 from mgpu.readers.training_script.local_modules import LocalModules
-from mgpu.readers.training_script.python_source import parse, read_bytes
 from mgpu.readers.training_script.scopes import Source
 from mgpu.readers.training_script.undefined_names import undefined_names
 from mgpu.snapshot import ScriptFault
 
 # What can bind a name of a module in another way.
-_CHANGES = frozenset({"exec", "eval", "globals", "setattr", "vars", "locals", "__getattr__"})
-_PATHS = ("sys.path.insert", "sys.modules")  # another module may be found before the one beside the script
+_CHANGES = frozenset({"*", "exec", "eval", "globals", "setattr", "vars", "locals", "__getattr__"})
 _MOST_MODULES = 40
-_DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def certain_errors(tree: ast.Module, source: Source, modules: LocalModules) -> tuple[ScriptFault, ...]:
     """Return the statements that raise an error: those of the script in the order of lines, then those of modules."""
-    roots, stem = modules.roots, Path(modules.script).stem
-    names = _mentioned(tree)
+    names, read = bindings(tree), modules.parsed()
     found: list[ScriptFault] = []
-    if "__package__" not in names:
-        found += _relative(tree, source, f"{source.package or os.path.basename(roots[0])}.{stem}")
-    if not any(isinstance(node, ast.Attribute) and ast.unparse(node) in _PATHS for node in ast.walk(tree)):
-        found += _undefined(tree, source, roots)
-    if not names & {"exec", "globals"}:
-        found += _lacking(tree, source)
-    found += undefined_names(tree, source)
+    if "__package__" not in names.mentioned:
+        package = source.package or os.path.basename(modules.folder)
+        found += _relative(tree, source, f"{package}.{Path(modules.script).stem}")
+    if not names.changes_path:
+        found += _undefined(tree, source, modules)
+    if not names.mentioned & {"exec", "globals"} and not names.of_sys["modules"]:
+        found += _lacking(tree, source, names)
+    found += undefined_names(tree, source, names)
     found.sort(key=lambda one: one.line)
-    for body, file in modules.parsed():
-        found += undefined_names(body, file)
+    for body, file in read:
+        found += undefined_names(body, file, bindings(body))
     return (*found, *broken_modules(tree, source, modules))
 
 
@@ -54,55 +52,29 @@ def _relative(tree: ast.Module, source: Source, module: str) -> Iterator[ScriptF
             return
 
 
-def _undefined(tree: ast.Module, source: Source, roots: Sequence[str]) -> Iterator[ScriptFault]:
+def _undefined(tree: ast.Module, source: Source, modules: LocalModules) -> Iterator[ScriptFault]:
     """Return the names that the script imports from a file beside it which does not define them."""
     wanted = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module and not node.level]
     for node in wanted[:_MOST_MODULES]:
-        parts = (node.module or "").split(".")
-        place = os.path.join(roots[0], *parts)
-        if not os.path.isfile(f"{place}.py") or os.path.isdir(place):  # a package may define more in its submodules
+        module = node.module or ""
+        beside = f"{os.path.join(modules.folder, *module.split('.'))}.py"  # a package may define more in its submodules
+        if modules.locate(module) != beside or modules.is_ambiguous(module):
             continue
-        others = [root for root in roots if root != roots[0]]
-        tops = [os.path.join(root, parts[0]) for root in others]  # with `python -m`, another folder comes first
-        if any(os.path.exists(top) or os.path.exists(f"{top}.py") for top in tops):
-            continue
-        defined = _defined(Path(f"{place}.py"))
+        defined = _defined(module, modules)
         names = [one.name for one in node.names if one.name != "*" and not one.name.startswith("__")]
         if missing := [name for name in names if defined and name not in defined]:
-            yield _fault(node, source, "import", ", ".join(missing), f"{node.module}")
+            yield _fault(node, source, "import", ", ".join(missing), module)
 
 
-def _defined(path: Path) -> frozenset[str]:
+def _defined(module: str, modules: LocalModules) -> set[str]:
     """Return the names that a module may have; nothing if they are not known."""
-    try:
-        raw = read_bytes(path)
-        tree = None if isinstance(raw, str) else parse(raw, "", "")[0]
-    except (OSError, SyntaxError, ValueError, LookupError, RecursionError, MemoryError):
-        return frozenset()
-    names = _mentioned(tree) if tree is not None else {"*"}
-    return frozenset() if "*" in names or _CHANGES & names else frozenset(names)
+    if (parsed := modules.tree(module)) is None:
+        return set()
+    names = bindings(parsed[0])
+    return set() if names.of_sys["modules"] or _CHANGES & names.mentioned else names.mentioned
 
 
-def _mentioned(tree: ast.Module) -> set[str]:
-    """Return every name of a variable in a file, bound or used, with "*" for an import of all names."""
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            found.add(node.id)
-        elif isinstance(node, _DEFINES):
-            found.add(node.name)
-        elif isinstance(node, ast.alias):
-            found.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.modules":  # sys.modules[__name__]
-            found.add("globals")
-        elif isinstance(node, ast.Global):
-            found.update(node.names)
-        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
-            found.add(node.name)
-    return found
-
-
-def _lacking(tree: ast.Module, source: Source) -> Iterator[ScriptFault]:
+def _lacking(tree: ast.Module, source: Source, names: Bindings) -> Iterator[ScriptFault]:
     """Return the calls of the top level, or under the main guard, without an argument that the function requires."""
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.decorator_list}
     body = [*tree.body, *(one for node in tree.body if _is_main_guard(node) for one in node.body)]  # type: ignore[attr-defined]
@@ -110,7 +82,7 @@ def _lacking(tree: ast.Module, source: Source) -> Iterator[ScriptFault]:
         if not isinstance(statement, ast.Expr | ast.Assign) or not isinstance(call := statement.value, ast.Call):
             continue
         name = call.func.id if isinstance(call.func, ast.Name) else ""
-        if name not in functions or _times_bound(tree, name) != 1 or unpacks(call):
+        if name not in functions or names.bound[name] != 1 or names.bound["*"] or unpacks(call):
             continue
         if missing := _missing(functions[name].args, call):
             yield _fault(call, source, "argument", ", ".join(missing), name)
@@ -127,17 +99,6 @@ def _missing(arguments: ast.arguments, call: ast.Call) -> list[str]:
 
 def _is_main_guard(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and "__main__" in ast.unparse(node.test) and "__name__" in ast.unparse(node.test)
-
-
-def _times_bound(tree: ast.Module, name: str) -> int:
-    """Return how often a name is bound anywhere in the file."""
-    binds: Sequence[Callable[[ast.AST], bool]] = (
-        lambda node: isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load),
-        lambda node: isinstance(node, _DEFINES) and node.name == name,
-        lambda node: isinstance(node, ast.alias) and (node.asname or node.name) in (name, "*"),
-        lambda node: isinstance(node, ast.arg) and node.arg == name,
-    )
-    return sum(any(test(node) for test in binds) for node in ast.walk(tree))
 
 
 def _fault(node: ast.stmt | ast.expr, source: Source, kind: str, name: str, of: str) -> ScriptFault:

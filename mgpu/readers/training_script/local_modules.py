@@ -86,7 +86,7 @@ class LocalModules:
         self.files: list[str] = []
         self.skipped: dict[str, str] = {}  # file -> reason
         self.broken: dict[str, tuple[int, str]] = {}  # file -> line and text of its syntax error
-        self.bytes = 0
+        self._bytes: dict[str, int] = {}  # of the files that were parsed
         self._by_name: dict[str, Scope | None] = {}
         self._by_path: dict[str, Scope | None] = {}
 
@@ -108,71 +108,120 @@ class LocalModules:
         """Define the names of the script itself, for modules that import it."""
         self._by_path[self.script] = scope
 
+    def locate(self, module: str) -> str | None:
+        """Return the file of a module of the project, "" for a folder without __init__.py; None if it has neither."""
+        parts = module.split(".")
+        if not all(part.isidentifier() for part in parts):
+            return None
+        for root in self.roots:
+            if root != self.folder and (parts[0] in FRAMEWORKS or parts[0] in sys.stdlib_module_names):
+                return None
+            place = os.path.join(root, *parts)
+            for path in (os.path.join(place, "__init__.py"), f"{place}.py"):  # in Python's order
+                if os.path.isfile(path):
+                    return path
+            if os.path.isdir(place) and parts[0] not in sys.stdlib_module_names | HARMLESS | FRAMEWORKS:
+                return ""
+        return None
+
+    def is_ambiguous(self, module: str) -> bool:
+        """Whether several folders have a module of this name: which of them comes first depends on the start."""
+        tops = [os.path.join(root, module.partition(".")[0]) for root in dict.fromkeys(self.roots)]
+        return sum(os.path.exists(top) or os.path.exists(f"{top}.py") for top in tops) > 1
+
+    def tree(self, module: str) -> tuple[ast.Module, Source] | None:
+        """Return the syntax tree of a module of the project, up to the limit; None if it is not known.
+
+        Also of a module in which nothing is relevant. `broken` then has the syntax error, if there is one.
+        """
+        if not (path := self.locate(module)) or not self._is_inside(real := os.path.realpath(path)):
+            return None
+        name = self.name_of(path)
+        if real == self.script or name in self.skipped or not self._fits(path, name):
+            return None
+        raw = self._content(path)
+        return None if isinstance(raw, str) else self._parse(path, name, module, raw)
+
+    def name_of(self, path: str) -> str:
+        """Return a file's name in the facts, relative to the script's folder."""
+        return os.path.relpath(path, self.folder)
+
     def find(self, walk: Walk, module: str) -> Scope | None:
         """Return the names of a module; None if it is not one of the project, or was not read."""
         if module in self._by_name:
             return self._by_name[module]
-        parts = module.split(".")
-        if self.follow and all(part.isidentifier() for part in parts) and len(parts) > 1:
-            self.find(walk, ".".join(parts[:-1]))  # the package's __init__.py comes first, and may import the module
+        package = module.rpartition(".")[0]
+        if self.follow and package and all(part.isidentifier() for part in module.split(".")):
+            self.find(walk, package)  # its __init__.py comes first, and may import the module
             if module in self._by_name:
                 return self._by_name[module]
         self._by_name[module] = None
-        if not self.follow or not all(part.isidentifier() for part in parts):
-            return None
-        for root in self.roots:
-            if root != self.folder and (parts[0] in FRAMEWORKS or parts[0] in sys.stdlib_module_names):
-                break
-            place = os.path.join(root, *parts)
-            path = next((p for p in (f"{place}.py", os.path.join(place, "__init__.py")) if os.path.isfile(p)), None)
-            if path is not None:
-                package = module if path.endswith("__init__.py") else ".".join(parts[:-1])
-                self._by_name[module] = self._of_path(walk, path, module, package)
-                if (scope := self._by_name[module]) is not None:
-                    walk.modules[module] = scope
-                break
-            if os.path.isdir(place) and parts[0] not in sys.stdlib_module_names | HARMLESS | FRAMEWORKS:
-                self._by_name[module] = Scope({})
-                break
+        path = self.locate(module) if self.follow else None
+        if path:
+            self._by_name[module] = self._of_path(walk, path, module)
+            if (scope := self._by_name[module]) is not None:
+                walk.modules[module] = scope
+        elif path is not None:
+            self._by_name[module] = Scope({})
         return self._by_name[module]
 
-    def _of_path(self, walk: Walk, path: str, module: str, package: str) -> Scope | None:
+    def _of_path(self, walk: Walk, path: str, module: str) -> Scope | None:
         real = os.path.realpath(path)
         if real not in self._by_path:
             self._by_path[real] = None
-            self._by_path[real] = self._read(walk, path, real, module, package)
+            self._by_path[real] = self._read(walk, path, real, module)
         return self._by_path[real]
 
-    def _read(self, walk: Walk, path: str, real: str, module: str, package: str) -> Scope | None:
-        name = os.path.relpath(path, self.folder)
-        if os.path.commonpath([real, self.top]) != self.top:
+    def _read(self, walk: Walk, path: str, real: str, module: str) -> Scope | None:
+        if not self._is_inside(real):
             return None
+        name = self.name_of(path)
+        if len(self.files) >= MOST_FILES or not self._fits(path, name):
+            self.skipped[name] = "limit"
+            return Scope({})
         if isinstance(raw := self._content(path), str):
             self.skipped[name] = raw
-            return Scope({})
-        if len(self.files) >= MOST_FILES or self.bytes + len(raw) > self.most_bytes:
-            self.skipped[name] = "limit"
             return Scope({})
         relevant = _RELEVANT_IN_MODEL if MODEL_FOLDERS.intersection(Path(name).parts[:-1]) else _RELEVANT
         if not relevant.search(raw) and not path.endswith("__init__.py"):
             self.files.append(name)
             return Scope({})
-        self.bytes += len(raw)
-        try:
-            if (path, module) not in self._parsed:
-                self._parsed[path, module] = parse(raw, name, module, package)
-        except SyntaxError as error:
-            self.skipped[name] = f"not valid in Python {PYTHON}"
-            if newer_python(error) is None and error.lineno:
-                self.broken[name] = (error.lineno, syntax_error(error))
-            return Scope({})
-        except (ValueError, LookupError, RecursionError, MemoryError):
-            self.skipped[name] = f"not valid in Python {PYTHON}"
+        if (parsed := self._parse(path, name, module, raw)) is None:
             return Scope({})
         self.files.append(name)
         scope = self._by_path[real] = self._by_name[module] = Scope({"__name__": "__name__"})  # for circular imports
         walk.modules[module] = scope
-        return walk.module(*self._parsed[path, module], scope)
+        return walk.module(*parsed, scope)
+
+    def _parse(self, path: str, name: str, module: str, raw: bytes) -> tuple[ast.Module, Source] | None:
+        """Return the syntax tree of a file's content; None if it is not valid, with the reason in `skipped`."""
+        package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
+        self._bytes[name] = len(raw)
+        try:
+            if (path, module) not in self._parsed:
+                self._parsed[path, module] = parse(raw, name, module, package)
+            return self._parsed[path, module]
+        except SyntaxError as error:
+            if newer_python(error) is None and error.lineno:
+                self.broken[name] = (error.lineno, syntax_error(error))
+        except (ValueError, LookupError, RecursionError, MemoryError):
+            pass
+        self.skipped[name] = f"not valid in Python {PYTHON}"
+        self.files = [one for one in self.files if one != name]
+        return None
+
+    def _is_inside(self, real: str) -> bool:
+        """Whether a file is in the project, and not only a link in it."""
+        return os.path.commonpath([real, self.top]) == self.top
+
+    def _fits(self, path: str, name: str) -> bool:
+        """Whether a file can still be parsed. One that is too large is not even read."""
+        if name in self._bytes:
+            return True
+        try:
+            return sum(self._bytes.values()) + os.path.getsize(path) <= self.most_bytes
+        except OSError:
+            return True  # reading it has the reason
 
     def _content(self, path: str) -> bytes | str:
         """Return the content of a file, or the reason not to read it."""

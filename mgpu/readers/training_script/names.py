@@ -97,6 +97,13 @@ class Frame:
         elif name in walk.by_name and not called:
             walk.record_call(name, node, self, around)  # passed as a value: its caller is not known
 
+    def condition(self, test: ast.expr, *, negated: bool = False) -> str:
+        """Return a condition as it is written, or the opposite: "args.ddp", "not (args.ddp)"."""
+        if negated and isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return self.condition(test.operand)
+        text = self.walk.mask("", self.source.words(test))
+        return f"not ({text})" if negated else text
+
     def note_read(self, name: str) -> None:
         """Record that this code reads a variable, or an attribute of this name."""
         self.walk.reads.setdefault(self.number, set()).add(name)
@@ -117,8 +124,10 @@ class Frame:
         """Return the parts of `a if test else b` and `test and a`, guarded by the test as in an `if`."""
 
         def under(guards: Guards, form: str, test: ast.expr) -> Around:
-            words = () if guards else (form.format(self.walk.mask("", self.source.words(test))),)
-            return (merge_guards(around[0], guards), (*around[1], *words), *around[2:])
+            words = (form.format(self.walk.mask("", self.source.words(test))),)
+            if not guards:
+                return around[0], around[1] + words, *around[2:]
+            return merge_guards(around[0], guards), *around[1:4], around[4] + words
 
         if isinstance(node, ast.IfExp):
             yes, no = self.split(node.test)

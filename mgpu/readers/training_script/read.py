@@ -27,6 +27,7 @@ from mgpu.readers.training_script.unread_code import may_average
 from mgpu.readers.training_script.walk import Walk
 from mgpu.secret_names import is_secret_name
 from mgpu.secrets_masking import masked, masked_argv
+from mgpu.several_ranks import has_option_of_several
 from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
 
 __all__ = ["MOST_BYTES", "MOST_BYTES_AT_LAUNCH", "read"]
@@ -49,7 +50,6 @@ _LAUNCHER = re.compile(
     r"(?:torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch|deepspeed\.launcher)\b"
 )
 _RANK = re.compile(r"\b(?:LOCAL_)?RANK\b")
-_OPTION = re.compile(r"--[\w-]*(?:distributed|multi|ddp)")  # may decide whether the script spawns
 # Calls that import a module, or create an object, by a name that only the run knows.
 _BY_NAME = re.compile(
     r"importlib\.import_module|__import__|runpy\.run_(?:path|module)|hydra\.utils\.(?:instantiate|call|get_\w+)"
@@ -157,7 +157,7 @@ def _may_have_launcher(sets: Sequence[ScriptSet], calls: Sequence[ScriptCall]) -
     texts += [one.value for one in sets]
     started = [call for call in calls if call.name in INIT]
     by_script = bool(started) and all("rank" in call.keywords for call in started)
-    return not by_script or any(_RANK.search(text) or _OPTION.search(text) for text in texts)
+    return not by_script or any(_RANK.search(text) or has_option_of_several(text) for text in texts)
 
 
 def _mask_value(name: str, text: str) -> str:

@@ -52,15 +52,16 @@ class Results:
         every: list[Around] = []
         for _, _, _, caller, site in sites:
             above = self.around(caller, seen | {number})
-            every.append((merge_guards(above[0], site[0]), above[1] + site[1], above[2] + site[2], above[3] + site[3]))
+            every.append((merge_guards(above[0], site[0]), *(above[at] + site[at] for at in range(1, 5))))  # type: ignore[arg-type]
         if not every:
-            return (function.guards, (), (), ())
-        guards, conditions, loops, within = every[0]
+            return (function.guards, (), (), (), ())
+        guards, conditions, loops, within, tests = every[0]
         return (
             merge_guards(tuple(g for g in guards if all(g in one[0] for one in every)), function.guards),
             tuple(c for c in conditions if all(c in one[1] for one in every)),
             tuple(loop for loop in loops if all(loop in one[2] for one in every)),
             tuple(w for w in within if all(w in one[3] for one in every)),
+            tuple(test for test in tests if all(test in one[4] for one in every)),
         )
 
     def _sites(self, function: Function) -> list[Spot]:
@@ -93,6 +94,7 @@ class Results:
             "conditions": above[1] + own[1],
             "loops": tuple(self.order[loop] for loop in dict.fromkeys(above[2] + own[2])),
             "within": above[3] + own[3],
+            "guarded_by": above[4] + own[4],
             "unused": number < 0 and (file, line) in self.unused,
             "reached": self.is_reached(spot),
         }

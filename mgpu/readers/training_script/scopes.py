@@ -12,10 +12,11 @@ from mgpu.readers.training_script.rank_conditions import Guards, Split
 
 LONGEST = 80  # characters of a value
 
-Around: TypeAlias = tuple[Guards, tuple[str, ...], tuple[int, ...], tuple[str, ...]]
+# Guards, other conditions, loops, contexts of `with`, and the conditions that the guards come from.
+Around: TypeAlias = tuple[Guards, tuple[str, ...], tuple[int, ...], tuple[str, ...], tuple[str, ...]]
 # A position, kept until the whole script is read: file, line, column, function, and context.
 Spot: TypeAlias = tuple[str, int, int, int, Around]
-OUTSIDE: Around = ((), (), (), ())
+OUTSIDE: Around = ((), (), (), (), ())
 
 
 @dataclass
@@ -111,6 +112,14 @@ class Source:
             raw = b" ".join([self.lines[first][start:], *self.lines[first + 1 : last][:8], self.lines[last][:end]])
         text = " ".join(raw[: 4 * longest].decode("utf-8", "replace").split())
         return clip(text, longest)
+
+    def module_of(self, node: ast.ImportFrom) -> str:
+        """Return the dotted name of the module that an import takes names from, also of a relative import."""
+        if not node.level:
+            return node.module or ""
+        parts = self.package.split(".") if self.package else []
+        parts = parts[: len(parts) - node.level + 1] if node.level > 1 else parts
+        return ".".join([*parts, *([node.module] if node.module else [])])
 
     def column(self, node: ast.AST) -> int:
         """Return the column of a node in characters, from 1."""

@@ -9,6 +9,7 @@ import ast
 import builtins
 from collections.abc import Iterator
 
+from mgpu.readers.training_script.bound_names import Bindings
 from mgpu.readers.training_script.scopes import Source
 from mgpu.snapshot import ScriptFault
 
@@ -21,47 +22,20 @@ _KNOWN = frozenset(dir(builtins)) | frozenset({
     "execfile", "reload",
 })
 # fmt: on
-_BINDS_ANYTHING = frozenset(
-    {"exec", "execfile", "globals", "locals", "builtins", "__builtins__", "__import__", "modules"}
-)
+_BINDS_ANYTHING = frozenset({"exec", "execfile", "globals", "locals", "builtins", "__builtins__", "__import__"})
 _CATCHES = frozenset({"NameError", "Exception", "BaseException"})
 _GUARDS = ("TYPE_CHECKING", "version", "globals", "locals", "dir(")
 _LEAVES = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _MOST = 20
 
 
-def undefined_names(tree: ast.Module, source: Source) -> list[ScriptFault]:
+def undefined_names(tree: ast.Module, source: Source, names: Bindings) -> list[ScriptFault]:
     """Return the first use of each name that nothing in the file binds."""
-    bound: set[str] = set()
-    used: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
-            if node.id in _BINDS_ANYTHING:
-                return []
-        elif isinstance(node, ast.Attribute):
-            if node.attr in _BINDS_ANYTHING:  # sys.modules[__name__]
-                return []
-        elif isinstance(node, ast.alias) and node.name == "*":
-            return []
-        else:
-            bound |= _bound(node)
-    missing = used - bound - _KNOWN
+    anything = names.bound["*"] or _BINDS_ANYTHING & names.attributes or _BINDS_ANYTHING & names.mentioned
+    if anything or names.of_sys["modules"]:  # sys.modules[__name__]
+        return []
+    missing = names.used - set(names.bound) - _KNOWN
     return list(_uses(tree, source, missing, "", set()))[:_MOST] if missing else []
-
-
-def _bound(node: ast.AST) -> set[str]:
-    """Return the names that a node which is no variable binds."""
-    if isinstance(node, ast.alias):
-        return {(node.asname or node.name).partition(".")[0]}
-    if isinstance(node, ast.arg):
-        return {node.arg}
-    if isinstance(node, ast.Global | ast.Nonlocal):
-        return set(node.names)
-    if isinstance(node, ast.MatchMapping):
-        return {node.rest} if node.rest else set()
-    name = getattr(node, "name", None)  # of functions, classes, exceptions, patterns and type parameters
-    return {name} if isinstance(name, str) else set()
 
 
 def _uses(node: ast.AST, source: Source, missing: set[str], inside: str, seen: set[str]) -> Iterator[ScriptFault]:

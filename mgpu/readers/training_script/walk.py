@@ -105,15 +105,14 @@ class Walk:
                 if fixed is not None and taken and leaves(taken):
                     break  # the rest is not reached
                 passing = remaining(statement, frame) if fixed is None else ()
-                around = (merge_guards(around[0], passing), *around[1:])
+                around = _under(around, passing, (), frame.condition(statement.test, negated=True))
             elif leaves([statement]):
                 break
 
     def _if(self, node: ast.If, frame: Frame, around: Around) -> None:
         frame.look(node.test, around)
         yes, no = frame.split(node.test)
-        guards, conditions, loops, within = around
-        words = self.mask("", frame.source.words(node.test))
+        words = frame.condition(node.test)
         if frame.number < 0 and "__name__" in words and "__main__" in words:
             if frame.source.file == "":  # in an imported module, it is not run
                 self.main_guard = True
@@ -124,13 +123,12 @@ class Walk:
             self._body(node.body if fixed else node.orelse, frame, around)
             return
         plain = not yes or isinstance(node.test, ast.BoolOp)
-        yes_conditions = (*conditions, words) if plain else conditions
-        no_conditions = (*conditions, f"not ({words})") if plain else conditions
+        yes_words, no_words = ((words,), (f"not ({words})",)) if plain else ((), ())
         names = frame.scope.names
         before = dict(names) if node.orelse else {}
-        self._body(node.body, frame, (merge_guards(guards, yes), yes_conditions, loops, within))
+        self._body(node.body, frame, _under(around, yes, yes_words, words))
         bound = {name: value for name, value in names.items() if before.get(name) != value} if node.orelse else {}
-        self._body(node.orelse, frame, (merge_guards(guards, no), no_conditions, loops, within))
+        self._body(node.orelse, frame, _under(around, no, no_words, frame.condition(node.test, negated=True)))
         if "distributed" in yes or _ASKS_KIND.match(words):  # the values of this branch, not those of the other
             names.update(bound)
 
@@ -163,7 +161,7 @@ class Walk:
             self.cut = True
             return around
         self.loops.append((frame.spot(node, around), {"over": over, "source": source, "target": target}))
-        return (*around[:2], (*around[2], len(self.loops) - 1), around[3])
+        return (*around[:2], (*around[2], len(self.loops) - 1), *around[3:])
 
     def _with(self, node: ast.With | ast.AsyncWith, frame: Frame, around: Around) -> None:
         for item in node.items:
@@ -171,14 +169,14 @@ class Walk:
             name = frame.resolve(item.context_expr) or frame.source.words(item.context_expr)
             if item.optional_vars is not None:
                 frame.bind(item.optional_vars, item.context_expr)
-            around = (*around[:3], (*around[3], name.removesuffix("()")))
+            around = _within(around, name.removesuffix("()"))
         self._body(node.body, frame, around)
 
     def _try(self, node: ast.Try, frame: Frame, around: Around) -> None:
-        self._body(node.body, frame, (*around[:3], (*around[3], *caught_errors(node))))
+        self._body(node.body, frame, _within(around, *caught_errors(node)))
         for handler in node.handlers:
             ended = handler.type is not None and "StopIteration" in ast.unparse(handler.type)
-            self._body(handler.body, frame, (*around[:3], (*around[3], STOPPED)) if ended else around)
+            self._body(handler.body, frame, _within(around, STOPPED) if ended else around)
         for body in (node.orelse, node.finalbody):
             self._body(body, frame, around)
 
@@ -236,12 +234,7 @@ class Walk:
                 frame.scope.names[top] = top
 
     def _import_from(self, node: ast.ImportFrom, frame: Frame, around: Around) -> None:
-        module = node.module or ""
-        if node.level:
-            parts = frame.source.package.split(".") if frame.source.package else []
-            parts = parts[: len(parts) - node.level + 1] if node.level > 1 else parts
-            module = ".".join([*parts, module] if module else parts)
-        if not module:
+        if not (module := frame.source.module_of(node)):
             return
         names = self._load(module)
         for alias in node.names:
@@ -381,6 +374,16 @@ class Walk:
                 return found
             owner = next((base for base in self.bases[owner] if base in self.bases), "")
         return None
+
+
+def _under(around: Around, guards: Guards, conditions: tuple[str, ...], test: str) -> Around:
+    """Return a context under a condition: its guards, and the condition itself if it is another one."""
+    tests = (*around[4], test) if guards else around[4]
+    return merge_guards(around[0], guards), around[1] + conditions, around[2], around[3], tests
+
+
+def _within(around: Around, *contexts: str) -> Around:
+    return (*around[:3], (*around[3], *contexts), *around[4:])
 
 
 # fmt: off

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mgpu import engine, errors
-from mgpu.engine import Outcome, consequences, root_cause, selections
+from mgpu.engine import Outcome, explained, root_cause, selections
 from mgpu.engine import verdict as verdicts
 from mgpu.report import describe, document, failure, findings, log_report
 from mgpu.report.case import run_entries
@@ -82,10 +82,11 @@ def _content(
     case: CaseDocument = document.envelope("case", outcomes, verdict, code, 0.0, snapshot)
     for entry in case["checks"]:
         entry["duration_s"] = 0.0
+    effects = explained(others)
     more: Any = {
         "kind": _kind(snapshot),
         "rows": [_row(*row) for row in findings.row_texts(others, describe.rows(snapshot))],
-        "findings": [_finding(one, others) for one in findings.in_order(others)],
+        "findings": [_finding(one, effects.get(id(one), ())) for one in findings.in_order(others)],
         "picture": _picture(snapshot),
         "config": list(_config(snapshot)),
         "smoke_test": _smoke_test(snapshot, outcomes),
@@ -140,9 +141,9 @@ def _row(status: engine.Status, label: str, text: str, group: Sequence[Outcome])
     return {"status": status, "label": label, "text": text}
 
 
-def _finding(outcome: Outcome, outcomes: Sequence[Outcome]) -> FindingEntry:
+def _finding(outcome: Outcome, effects: Sequence[Outcome]) -> FindingEntry:
     entry: Any = document.check_json(outcome) | {"duration_s": 0.0}
-    entry["also"] = [f"{one.check.id}: {document.outcome_text(one)}" for one in consequences(outcome, outcomes)]
+    entry["also"] = [f"{one.check.id}: {document.outcome_text(one)}" for one in effects]
     return entry  # type: ignore[no-any-return]
 
 
