@@ -42,6 +42,16 @@ def cause(error: str, values: dict[str, str], folder: Path, line: int = 41) -> s
             {"logits": "float32 [8, 2] on cpu", "y": "int64 [8] on cpu, from 1 to 2"},
             "y contains 2, and logits has 2 classes: 0 to 1.",
         ),
+        (
+            "TypeError: view_as(): argument 'other' (position 1) must be Tensor, not NoneType",
+            {"p": "float32 [2] on cpu", "p.grad": "None"},
+            "p.grad is None: no gradient reached it.",
+        ),
+        (
+            "TypeError: cross_entropy_loss(): argument 'input' (position 1) must be Tensor, not NoneType",
+            {"out": "None", "y": "int64 [2] on cpu"},
+            "out is None.",
+        ),
     ],
 )
 def test_values_name_what_the_message_does_not(error: str, values: dict[str, str], said: str, tmp_path: Path) -> None:
@@ -58,6 +68,7 @@ def test_values_name_what_the_message_does_not(error: str, values: dict[str, str
         ("IndexError: index out of range in self", {**TABLE, "other": "Embedding(9, 3)"}),
         ("IndexError: Target 2 is out of bounds.", {"a": "float32 [8, 2] on cpu", "y": "int64 [8] on cuda:0"}),
         ("ValueError: no", TABLE),
+        ("TypeError: f(): argument 'a' (position 1) must be Tensor, not NoneType", {"a": "None", "b": "None"}),
     ],
 )
 def test_values_that_show_nothing_add_nothing(error: str, values: dict[str, str], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mgpu.readers.log import read
 from mgpu.readers.log.doubled import undoubled
 from tests.test_log_callers import SCRIPT, frames
 from tests.test_log_meanings import explained
@@ -128,3 +129,15 @@ def test_tensorflow_computes_on_the_cpu_without_a_gpu(tmp_path: Path) -> None:
     start = f"2021-01-01 00:00:00.1: E tensorflow/stream_executor/cuda/cuda_driver.cc:271] {refused}"
     assert cause(f"{start}Epoch 1/9 loss 0.5\n", tmp_path) is None
     assert cause("RuntimeError: CUDA error: no CUDA-capable device is detected\n", tmp_path) == "log_no_gpu"
+
+
+def test_amounts_per_step_do_not_count_steps(tmp_path: Path) -> None:
+    """A summary of the settings before an error, and the number of all steps, are no progress after it."""
+    (tmp_path / "run.log").write_text(
+        "Tokens per step: 1,024\nEstimated FLOPs per step: 9.08e+07\ntotal_steps=8, warmup_steps=0\n"
+        "  what():  [enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 14788 vs 10628\n"
+        "E1201 02:02:52.910000 13918 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -6) "
+        "local_rank: 1 (pid: 14006) of binary: /usr/bin/python\n=======================================\n"
+    )
+    seen = {one.signature: one for one in read.read_logs([tmp_path / "run.log"]).seen}
+    assert not seen["log_collectives_differ"].survived

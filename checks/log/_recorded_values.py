@@ -21,6 +21,7 @@ _RANGE = re.compile(r"u?int\d* \[[\d, ]*\] on cpu, (?:all (?P<all>-?\d+)|from (?
 _LOGITS = re.compile(r"(?:b?float\d*) \[(?P<shape>\d+(?:, \d+)+)\]")
 _KEYS = re.compile(r"\w+ with (?P<keys>.+?)(?: and \d+ more)?$")
 _ALIKE = 0.75  # of difflib; "label" and "labels" are 0.91
+_NOT_NONE = re.compile(r"must be Tensor, not NoneType|expected Tensor as element \d+ .* got NoneType")
 _OUT_OF_RANGE = re.compile(r"index out of range in self|Target -?\d+ is out of bounds|out of bounds")
 
 
@@ -41,6 +42,8 @@ def _says(one: UncaughtException, lines: tuple[LineValues, ...]) -> Iterator[str
             yield from _near_key(one.message.strip("'\""), line.values)
         elif _OUT_OF_RANGE.search(one.message):
             yield from _without_row(line.values)
+        elif _NOT_NONE.search(one.message):
+            yield from _none(one, line.values)
 
 
 def _near_key(key: str, values: Mapping[str, str]) -> Iterator[str]:
@@ -52,6 +55,21 @@ def _near_key(key: str, values: Mapping[str, str]) -> Iterator[str]:
         near = ends if len(ends) == 1 else get_close_matches(key, keys, 1, _ALIKE)
         if near and key not in keys:
             yield f"{name} has '{near[0]}', and no '{key}'."
+
+
+def _none(one: UncaughtException, values: Mapping[str, str]) -> Iterator[str]:
+    """Say which name is None, and what gave it."""
+    names = [name for name, text in values.items() if text == "None"]
+    if len(names) != 1:
+        return
+    name = names[0]
+    if name.endswith(".grad"):
+        yield f"{name} is None: no gradient reached it. forward() did not use this parameter, or it is frozen."
+        return
+    made = next((part for part in one.defined if part.name == name and part.kind == "set"), None)
+    called = re.search(r"=\s*(?:self\.)?(?:\w*model\w*|net\w*)\([^()]*\)$", made.code) if made else None
+    why = " A forward() without a return gives None." if called else ""
+    yield f"{name} is None{f' ({made.place}: {made.code})' if made else ''}.{why}"
 
 
 def _without_row(values: Mapping[str, str]) -> Iterator[str]:

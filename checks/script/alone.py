@@ -76,7 +76,7 @@ def script_list_prepared(script: Script) -> Answer:
 
     Fix: Pass the objects as arguments of their own.
     """
-    for call in calls(script, rf"{_ACCELERATOR}\.prepare"):
+    for call in calls(script, rf"{ACCELERATOR}\.prepare"):
         if len(call.written) == 1 and not call.keywords and _LIST.match(call.written[0]):
             objects = call.written[0].strip("[]()").rstrip(", ")
             name = call.on or "accelerator"

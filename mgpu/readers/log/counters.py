@@ -44,8 +44,9 @@ _BAR_LESS = re.compile(
 )
 _KERAS = re.compile(r"^\s*(?P<at>\d{1,9})/(?P<of>\d{1,9}) (?:\[[=>.]+\]|━+)\S* (?:- )?\d+(?:ms|s|:)")
 _COUNTER = re.compile(
-    r"\b(?P<name>(?:global|train|training|optimizer|total|num)?[ _-]?(?:steps?|iter(?:ation)?s?|updates?|batch|episode|"
-    r"round|epoch)|it(?= ?=))\b[\"']?\s{0,3}[:=#\[(]{0,2}\s{0,9}(?P<at>\d{1,12}(?:\.\d{1,9})?)(?!\d|:\w+\.py\b)"
+    r"(?<!\bper)(?<!\bper )\b(?P<name>(?:global|train|training|optimizer|total|num)?[ _-]?(?:steps?|iter(?:ation)?s?|"
+    r"updates?|batch|episode|round|epoch)|it(?= ?=))\b[\"']?\s{0,3}[:=#\[(]{0,2}\s{0,9}"
+    r"(?P<at>\d{1,12}(?:\.\d{1,9})?)(?!\d|:\w+\.py\b)"
     r"(?: ?/ ?(?P<of>\d{1,12}))?",
     re.I,
 )
@@ -143,7 +144,7 @@ ANNOUNCED = re.compile(
 _CAN_ANNOUNCE = re.compile(
     r"(?:max|total|num|n|number of)[_ -](?:train|optim|steps|iter|updates|epochs)|epochs|train[_-]iters|training for"
 )
-_BEFORE_UNIT = re.compile(r"[flmnx][_ -](?:train|optim|steps|iter|updates|epochs)")  # which few lines have
+_BEFORE_UNIT = re.compile(r"[flmnx][_ -](?:train|optim|steps|iter|updates|epochs)")
 # Shapes and words of such lines (prefilter.py).
 # fmt: off
 ANNOUNCING = (
@@ -184,8 +185,7 @@ class Announced:
 
 
 def _can_announce(lower: str) -> bool:
-    possible = "epochs" in lower or "train" in lower or _BEFORE_UNIT.search(lower)
-    return bool(possible and _CAN_ANNOUNCE.search(lower))
+    return bool(("epochs" in lower or "train" in lower or _BEFORE_UNIT.search(lower)) and _CAN_ANNOUNCE.search(lower))
 
 
 def _bar(text: str) -> re.Match[str] | None:
