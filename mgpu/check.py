@@ -281,7 +281,7 @@ class Check:
         text = " ".join(_MORE.split(paragraph)[0].removeprefix(f"{head}: ").split())
         return _capitalized(text)
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The function's name: `<subject>_<what is wrong>`."""
         return self.function.__name__
@@ -291,7 +291,7 @@ class Check:
         """The doctor's options that run this check alone."""
         return f"{'--deep ' if 'gpu_runs' in self.facts else ''}--only {self.id}"
 
-    @property
+    @cached_property
     def area(self) -> str:
         """The family: the function's file in `checks/`, or its folder if it has one; of a plug-in, its module."""
         return self.function.__module__.partition("checks.")[2].partition(".")[0] or re.sub(

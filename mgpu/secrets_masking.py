@@ -21,6 +21,7 @@ MASK = "***"
 
 _LONGEST_QUOTED = 16_384  # of a quoted value, and of a private key
 _SHORTEST = 16  # no token of a known form is shorter
+_BEGINS = tuple(begin for form in patterns.FORMS for begin in form.begins)
 # A name at the start of a word of a command line: --name=, hydra's +name= and ++group/name=.
 _NAME = re.compile(r"[-+~]{0,2}[A-Za-z][\w.+/@-]*=")
 _OPTION = re.compile(r"-{1,2}[A-Za-z][\w.+-]*")
@@ -68,7 +69,7 @@ _END_LINE = re.compile(r"-----END [A-Z0-9 ]{0,60}-----")
 _ESCAPED = re.compile(r"\\[nrt]\Z|%[0-9A-Fa-f]{2}\Z")
 _NO_LOGIN = re.compile(r"[\s'\"<>]")
 _LONGEST_LOGIN = 1024
-_LONG = re.compile(r"\S{16}")
+_LONG = re.compile(r"\S{16,}")
 
 
 # -- command lines, environments, trees -----------------------------------------------------------------------------
@@ -210,6 +211,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _without_forms(text: str) -> str:
     """Mask tokens that are recognized by their form."""
+    long_words = " ".join(_LONG.findall(text))
+    if not any(map(long_words.__contains__, _BEGINS)):  # nearly every text
+        return text
     spans: list[tuple[int, int]] = []
     for form in patterns.FORMS:
         for begin in form.begins:

@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile mgpu once. The processes of the tests write no bytecode (`environment`) but read it: without it each of
     the thousands compiles a hundred modules, which is half of its work."""
     sys.dont_write_bytecode = False  # of the tests themselves, with their asserts rewritten: 10 s for each worker
-    gc.set_threshold(100_000)  # with 16,000 tests a collection takes a second, and finds nothing
+    gc.set_threshold(100_000)  # with 20,000 tests a collection takes a second, and finds nothing
     if not hasattr(config, "workerinput"):
         for folder in ("mgpu", "checks", "tests/scripts"):
             compileall.compile_dir(ROOT / folder, quiet=2, workers=2)
@@ -55,10 +55,11 @@ LONG_FILES = (
     "test_smoke_hosts", "test_packaging", "test_snapshot", "test_hosts_ends",
     "test_hosts_faults", "test_rank_facts", "test_port", "test_launch", "test_launch_ends", "test_ssh_hosts",
     "test_slurm_launch", "test_slurm_hooks", "test_slurm_configure", "test_doctor", "test_guide", "test_hang_hosts",
-    "test_file_reading", "test_diagnosis", "test_left_behind", "test_log_noise", "test_smoke_watch", "test_recorder",
+    "test_file_reading", "test_diagnosis", "test_log_noise", "test_left_behind", "test_smoke_watch", "test_recorder",
     "test_gpu_stress", "test_smoke_bandwidth", "test_smoke_checkpoint", "test_smoke_training", "test_memory",
     "test_machines", "test_corruption", "test_fuzz", "test_gate", "test_fixes_fed_back", "test_config_fuzz",
-    "test_model_lookup", "test_answers", "test_documentation", "test_style",
+    "test_model_lookup", "test_answers", "test_documentation", "test_style", "test_shown_commands", "test_secrets",
+    "test_every_check", "test_log", "test_triage",
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from mgpu.snapshot import Rank, Ranks, Snapshot, Step, Trial
 from mgpu.snapshot.gpu_in_use import gpus_of
 from tests import machines
 from tests.checks import facts as known
-from tests.conftest import ROOT, Run
+from tests.conftest import ROOT, STARTUP, Run
 from tests.scripts import kill_all, marked, write_config
 from tests.verdicts import cause, checks
 
@@ -369,7 +369,8 @@ def test_a_failure_that_comes_once(mgpu: Run, tmp_path: Path) -> None:
     write_config(tmp_path)
     faults = tmp_path / "faults"
     faults.mkdir()
-    (faults / "sitecustomize.py").write_text(ONCE)
+    usual = (STARTUP / "sitecustomize.py").read_text()  # which this file hides
+    (faults / "sitecustomize.py").write_text(usual + ONCE)
     code, document = smoke_test(mgpu, env={"PYTHONPATH": f"{faults}:{ROOT}", "FLAG": str(tmp_path / "flag")})
     assert code == errors.NOT_READY and document["verdict"] == "failed"
     (trial,) = document["diagnosis"]

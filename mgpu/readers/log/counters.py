@@ -144,7 +144,7 @@ ANNOUNCED = re.compile(
 _CAN_ANNOUNCE = re.compile(
     r"(?:max|total|num|n|number of)[_ -](?:train|optim|steps|iter|updates|epochs)|epochs|train[_-]iters|training for"
 )
-_BEFORE_UNIT = re.compile(r"[flmnx][_ -](?:train|optim|steps|iter|updates|epochs)")
+_BEFORE_UNIT = re.compile(r"[flmnx][_ -](?:train|optim|steps|iter|updates|epochs)")  # which few lines have
 # Shapes and words of such lines (prefilter.py).
 # fmt: off
 ANNOUNCING = (
@@ -169,7 +169,9 @@ class Announced:
 
     def take(self, text: str) -> None:
         """Process a line that can state how long the run will be."""
-        if text.isascii() and not _can_announce(text.lower()):
+        lower = text.lower()
+        possible = "epochs" in lower or "train" in lower or _BEFORE_UNIT.search(lower)
+        if text.isascii() and not (possible and _CAN_ANNOUNCE.search(lower)):
             return
         for found in ANNOUNCED.finditer(text[:_ANNOUNCED_CHARS]):
             number = int(found["number"] or found["other"] or found["for"])
@@ -182,10 +184,6 @@ class Announced:
             for found in _STARTED.finditer(piece):
                 name = parse_line(found["name"].decode("utf-8", "replace")).text
                 self.bars[_name(name), int(found["of"])] += 1
-
-
-def _can_announce(lower: str) -> bool:
-    return bool(("epochs" in lower or "train" in lower or _BEFORE_UNIT.search(lower)) and _CAN_ANNOUNCE.search(lower))
 
 
 def _bar(text: str) -> re.Match[str] | None:
