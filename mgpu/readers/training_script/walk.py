@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mgpu.readers.training_script.aliases import canonical
-from mgpu.readers.training_script.branches import caught_errors, constant_flags, fixed_value, leaves, remaining
+from mgpu.readers.training_script.branches import (
+    caught_errors,
+    constant_flags,
+    fixed_value,
+    is_for_one_process,
+    leaves,
+    remaining,
+)
 from mgpu.readers.training_script.call_arguments import bind_arguments
 from mgpu.readers.training_script.decided_tests import Constants, Place, decides
 from mgpu.readers.training_script.decorators import RANKS_OF, are_registering
@@ -26,6 +33,10 @@ from mgpu.readers.training_script.used_parameters import needed_classes
 STOPPED = "except StopIteration"  # the context of what is done when an iterator has ended
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
 _RANKS = frozenset({"main", "local_main", "not_main"})
+# A model that only a run of several ranks has: it counts, not that of the other branch.
+_WRAPPED = re.compile(
+    r"torch\.nn\.parallel\.DistributedDataParallel\(\)|torch\.distributed\.fsdp\.(?:\w+\.)?FullyShardedDataParallel\(\)"
+)
 _ASKS_KIND = re.compile(r"(?:isinstance|hasattr)\(")
 
 
@@ -55,6 +66,7 @@ class Walk:
         self.used: dict[int, set[str]] = {}  # by function: the classes and the names of attributes it refers to
         self.reads: dict[int, set[str]] = {}  # by function: the variables it reads
         self.variables: list[tuple[str, range, set[str]]] = []  # of top levels: file, lines of the value, names
+        self.alone: set[str] = set()  # conditions on options with which the script runs only in one process
         self.maybe: dict[str, list[Spot]] = {}  # by name: calls of a method of an unknown object
         self.classes: dict[str, Spot] = {}
         self.needed: dict[str, frozenset[str] | None] = {}  # classes of models: used_parameters.needed_classes
@@ -126,13 +138,28 @@ class Walk:
         plain = not yes or isinstance(node.test, ast.BoolOp)
         yes_conditions = (*conditions, words) if plain else conditions
         no_conditions = (*conditions, f"not ({words})") if plain else conditions
-        names = frame.scope.names
-        before = dict(names) if node.orelse else {}
-        self._body(node.body, frame, (merge_guards(guards, yes), yes_conditions, loops, within))
-        bound = {name: value for name, value in names.items() if before.get(name) != value} if node.orelse else {}
+        if is_for_one_process(node, frame):
+            self.alone.add(words)
+        outer = (merge_guards(guards, yes), yes_conditions, loops, within)
+        if not node.orelse:
+            self._body(node.body, frame, outer)
+            return
+        held = (frame.scope.names, self.attributes)
+        before = [dict(names) for names in held]
+        self._body(node.body, frame, outer)
+        bound = [
+            {name: value for name, value in names.items() if old.get(name) != value}
+            for names, old in zip(held, before, strict=True)
+        ]
+        for names, old, new in zip(held, before, bound, strict=True):  # the other branch starts from the old values
+            names.update({name: old[name] for name in new if name in old})
         self._body(node.orelse, frame, (merge_guards(guards, no), no_conditions, loops, within))
+        for names, old, new in zip(held, before, bound, strict=True):
+            kept = {name: value for name, value in new.items() if names.get(name) == old.get(name, value)}
+            wrapped = {name: value for name, value in new.items() if _WRAPPED.fullmatch(value)}
+            names.update(kept | wrapped)
         if "distributed" in yes or _ASKS_KIND.match(words):  # the values of this branch, not those of the other
-            names.update(bound)
+            frame.scope.names.update(bound[0])
 
     def _fixed(self, node: ast.If, frame: Frame) -> bool | None:
         """Return the value that a condition has in every run; None if it is not known."""
