@@ -101,6 +101,8 @@ def script_checkpoint_loaded_onto_gpu_0(script: Script) -> Answer:
         return Ok("nothing is loaded with torch.load")
     if any(argument(call, 1, "map_location") or unpacks(call) for call in loads):
         return Ok("torch.load has a map_location")
+    if _saves_from_cpu(script):
+        return Ok("the weights are moved to the CPU before they are saved")
     wrong = [call for call in reached_by_every_rank(script, loads) if _is_loaded_into_model(script, call)]
     if not wrong:
         return Ok(f"{counted(len(loads), 'call')} of torch.load, none for a checkpoint that every rank loads")
@@ -111,6 +113,12 @@ def script_checkpoint_loaded_onto_gpu_0(script: Script) -> Answer:
         commands('torch.load(path, map_location="cpu")'),
         wrong[1:],
     )
+
+
+def _saves_from_cpu(script: Script) -> bool:
+    """Whether the script moves what it saves to the CPU: `{name: value.cpu() ...}` over a state_dict()."""
+    saving = {(one.file, one.function) for one in calls(script, r".*\.state_dict|torch\.save")}
+    return any((one.file, one.function) in saving for one in calls(script, r".+\.cpu"))
 
 
 def _is_loaded_into_model(script: Script, load: ScriptCall) -> bool:

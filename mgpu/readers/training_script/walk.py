@@ -31,6 +31,7 @@ from mgpu.readers.training_script.targets import annotated_object, names_in, val
 from mgpu.readers.training_script.used_parameters import needed_classes
 
 STOPPED = "except StopIteration"  # the context of what is done when an iterator has ended
+INTERRUPTED = "except KeyboardInterrupt"  # the context of what is done when somebody stops the run
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
 _RANKS = frozenset({"main", "local_main", "not_main"})
 # A model that only a run of several ranks has: it counts, not that of the other branch.
@@ -70,6 +71,7 @@ class Walk:
         self.maybe: dict[str, list[Spot]] = {}  # by name: calls of a method of an unknown object
         self.classes: dict[str, Spot] = {}
         self.needed: dict[str, frozenset[str] | None] = {}  # classes of models: used_parameters.needed_classes
+        self.passed: set[str] = set()  # classes that are passed as values, so that others may create their objects
         self.registered: set[str] = set()  # classes with a decorator, which may register them
         self.decorated: list[tuple[str, int]] = []  # decorators and the numbers of their functions
         self.imports: set[str] = set()
@@ -164,9 +166,15 @@ class Walk:
     def _fixed(self, node: ast.If, frame: Frame) -> bool | None:
         """Return the value that a condition has in every run; None if it is not known."""
         value = fixed_value(node.test, frame.source.words(node.test), frame.source.flags)
-        if value is None and frame.constants and frame.split(node.test) == NOTHING:
+        if value is not None or not frame.constants:
+            return value
+        if frame.split(node.test) == NOTHING:
             return decides(node.test, frame.constants)
-        return value
+        parts = (
+            node.test.values if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And) else [node.test]
+        )
+        options = [one for one in parts if isinstance(one, ast.Name) and frame.constants.get(one.id) is False]
+        return False if options else None  # `if use_distributed:`, which no call turns on
 
     def _for(self, node: ast.For | ast.AsyncFor, frame: Frame, around: Around) -> None:
         frame.look(node.iter, around)
@@ -205,7 +213,9 @@ class Walk:
         self._body(node.body, frame, (*around[:3], (*around[3], *caught_errors(node))))
         for handler in node.handlers:
             ended = handler.type is not None and "StopIteration" in ast.unparse(handler.type)
-            self._body(handler.body, frame, (*around[:3], (*around[3], STOPPED)) if ended else around)
+            interrupted = handler.type is not None and "KeyboardInterrupt" in ast.unparse(handler.type)
+            context = (STOPPED,) * ended + (INTERRUPTED,) * interrupted
+            self._body(handler.body, frame, (*around[:3], (*around[3], *context)))
         for body in (node.orelse, node.finalbody):
             self._body(body, frame, around)
 
@@ -242,8 +252,10 @@ class Walk:
         name = f"{frame.inside}.{node.name}" if frame.inside else node.name
         known = f"{frame.source.module}.{name}" if frame.source.module else name
         frame.scope.names[node.name] = known
+        passed = set(self.passed)
         for base in (*node.bases, *(keyword.value for keyword in node.keywords)):
             frame.look(base, around)
+        self.passed &= passed
         self.bases[known] = [frame.resolve(base) or "" for base in node.bases]
         self.classes[known] = frame.spot(node, OUTSIDE)
         if are_registering(node.decorator_list, frame.resolve):
