@@ -15,6 +15,7 @@ _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_g
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
 _DOWNLOADS = r"urllib\.request\.urlretrieve|gdown\.(?:cached_)?download\w*|wget\.download|nltk\.download"
 _LOADED = re.compile(r".*load_state_dict")
+_LINES = 2  # of a comprehension, from its value to its loop
 _FIRST = re.compile(r"main_process_first|rank_?0_first|local_main_first|zero_first", re.IGNORECASE)
 
 
@@ -117,8 +118,12 @@ def script_checkpoint_loaded_onto_gpu_0(script: Script) -> Answer:
 
 def _saves_from_cpu(script: Script) -> bool:
     """Whether the script moves what it saves to the CPU: `{name: value.cpu() ...}` over a state_dict()."""
-    saving = {(one.file, one.function) for one in calls(script, r".*\.state_dict|torch\.save")}
-    return any((one.file, one.function) in saving for one in calls(script, r".+\.cpu"))
+    moved = calls(script, r"\w+\.cpu")
+    return any(
+        (one.file, one.function) == (each.file, each.function) and 0 <= each.line - one.line <= _LINES
+        for each in calls(script, r".*\bstate_dict\(\)\.items")
+        for one in moved
+    )
 
 
 def _is_loaded_into_model(script: Script, load: ScriptCall) -> bool:

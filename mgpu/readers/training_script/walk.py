@@ -286,6 +286,8 @@ class Walk:
         for alias in node.names:
             if alias.name == "*":
                 frame.scope.names.update({k: v for k, v in (names.names if names else {}).items() if k[0] != "_"})
+                if names is not None:  # also from a file that is not read because it only defines layers
+                    frame.scope.names.setdefault("nn", "torch.nn")
                 self.imports.add(f"{module}.*")
                 continue
             whole = f"{module}.{alias.name}"
