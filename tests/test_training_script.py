@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -405,6 +406,25 @@ def test_the_doctor_tells_a_scripts_faults_where_they_are(mgpu: Run, tmp_path: P
     assert "1 warning from" in text
     assert "Next: mgpu doctor --script train.py --fix" in text
     assert mgpu("doctor", "--script", "train.py", "--strict", cwd=tmp_path).returncode == 1
+
+
+def test_a_script_whose_loop_is_in_a_module_is_not_said_to_be_changed(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(f"def train(model):\n{textwrap.indent(ALONE, '    ')}", "utf-8")
+    (tmp_path / "train.py").write_text("import torch\nfrom loop import train\ntrain(torch.nn.Linear(2, 2))\n", "utf-8")
+    text = " ".join(mgpu("doctor", "--script", "train.py", cwd=tmp_path).stdout.split())
+    assert "loop.py line 5: every rank would train the same thing" in text
+    assert "--fix" not in text
+    assert "Next: python train.py" in text
+
+
+def test_layers_come_from_a_module_that_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "__init__.py").write_text("from .net import *\n", "utf-8")
+    (tmp_path / "models" / "net.py").write_text("import torch.nn as nn\n", "utf-8")
+    (tmp_path / "train.py").write_text("from models import *\nnn.DataParallel(net)\n", "utf-8")
+    assert [call.name for call in probe.read(tmp_path / "train.py").calls] == ["torch.nn.DataParallel"]
+    (tmp_path / "train.py").write_text("from models import *\nimport nn\nnn.DataParallel(net)\n", "utf-8")
+    assert [call.name for call in probe.read(tmp_path / "train.py").calls] == ["nn.DataParallel"]
 
 
 def test_a_builder_in_a_folder_of_models_wraps_the_model_in_data_parallel(mgpu: Run, tmp_path: Path) -> None:

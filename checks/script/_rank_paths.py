@@ -28,6 +28,8 @@ _BY_RANK = re.compile(
 ONE_RANK = frozenset({"main", "local_main"})
 _ALONE = frozenset({"main", "local_main", "not_main", "some", "single"})
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception)|sys\.exit|exit")
+_INTERRUPTED = "except KeyboardInterrupt"  # often nothing of the training is left there, and no launcher waits for it
+SPAWNS = re.compile(r"torch\.multiprocessing\.(?:spawn|start_processes)")
 _FIRST = re.compile(r"(?:main_process_first|first|main)\w*(?:\(\))?$")
 
 
@@ -72,7 +74,8 @@ def has_rank_argument(call: ScriptCall) -> bool:
 def is_reached_by_all(spot: InScript) -> bool:
     """Whether certainly every rank executes this at the same time."""
     alone = _ALONE.intersection(spot.guards) or mentions_rank(*spot.conditions)
-    return not alone and not any(_FIRST.search(context) for context in spot.within)
+    rare = any(_FIRST.search(context) or context == _INTERRUPTED for context in spot.within)
+    return not alone and not rare
 
 
 def visibly_called(script: Script, spots: Iterable[Spot]) -> list[Spot]:
@@ -96,13 +99,18 @@ def reached_by_every_rank(script: Script, spots: Iterable[ScriptCall]) -> list[S
 
 def functions_before_ranks(script: Script) -> set[tuple[str, str]]:
     """Return the files and names of the functions that run once: those that start the ranks, and their callers."""
-    found = {(one.file, one.function) for one in script.spawns if one.function}
+    found = {(one.file, one.function) for one in _starts_of_ranks(script) if one.function}
     while True:
         sites = (site for one in script.functions if (one.file, one.name) in found for site in one.callers)
         more = {(site.file, site.function) for site in sites if site.function} - found
         if not more:
             return found
         found |= more
+
+
+def _starts_of_ranks(script: Script) -> list[ScriptCall]:
+    """Return the calls that start the ranks, also those of which an option decides."""
+    return [*script.spawns, *(call for call in script.calls if call.reached and SPAWNS.fullmatch(call.name))]
 
 
 def in_every_run(script: Script, spots: Iterable[ScriptCall]) -> list[ScriptCall]:
@@ -167,7 +175,7 @@ def _is_called_by_all(
 
 def _started_by_ranks(script: Script) -> set[str]:
     """Return the names of the functions that the script itself starts in every rank."""
-    given = (call.keywords.get("target") or next(iter(call.arguments), "") for call in script.spawns)
+    given = (call.keywords.get("target") or next(iter(call.arguments), "") for call in _starts_of_ranks(script))
     return {last_part(one) for one in given} - {""}
 
 

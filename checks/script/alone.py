@@ -211,15 +211,18 @@ def script_lightning_on_one_device(script: Script) -> Answer:
     if not all(map(_is_on_one_device, made)):
         return Ok("no Trainer is limited to one device")
     call = made[0]
-    devices, accelerator = call.keywords.get("devices"), call.keywords.get("accelerator")
+    name = next((one for one in ("devices", "gpus") if one in call.keywords), "")
+    accelerator = call.keywords.get("accelerator")
     return finding(
         script,
         call,
-        f"Lightning trains on one device ({f'devices={devices}' if devices else 'the default on the CPU'}): "
+        f"Lightning trains on one device ({f'{name}={call.keywords[name]}' if name else 'the default on the CPU'}): "
         "every rank would train alone",
         commands(
             'Trainer(accelerator="cpu", strategy="ddp", devices=2)'
             if accelerator == "'cpu'"
+            else 'Trainer(strategy="ddp", gpus=-1)'
+            if name == "gpus"
             else 'Trainer(strategy="ddp", devices="auto")'
         ),
     )
@@ -227,9 +230,11 @@ def script_lightning_on_one_device(script: Script) -> Answer:
 
 def _is_on_one_device(call: ScriptCall) -> bool:
     """Whether a Trainer or Fabric certainly uses one device only."""
-    if {"strategy", "num_nodes", "**"} & set(call.keywords):
+    if {"strategy", "**"} & set(call.keywords) or call.keywords.get("num_nodes", "1") != "1":
         return False
     devices, accelerator = call.keywords.get("devices"), call.keywords.get("accelerator")
+    if devices is None and call.keywords.get("gpus") in ("1", "[0]", "'0,'"):  # before Lightning 2
+        return "distributed_backend" not in call.keywords and accelerator not in ("'ddp'", "'ddp_spawn'", "'ddp2'")
     default = accelerator == "'cpu'" and devices in (None, "'auto'") and call.name.endswith("Trainer")
     return default or devices in ("1", "'1'", "[0]", "'0,'")
 

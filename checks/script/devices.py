@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
-from mgpu.command_line import shell
+from mgpu.command_line import Command, shell
 from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
 
 from ._calls import (
@@ -311,9 +311,18 @@ def script_sets_visible_devices(script: Script) -> Answer:
                 f"CUDA_VISIBLE_DEVICES is set to {value} in every rank",
                 Fix(
                     "Remove the line, and select the GPUs when you launch.",
-                    (shell("mgpu launch --gpus {:numbers} ...", value),),
+                    (_launch_on(value),),
                 )
-                if re.fullmatch(r"[\d,]+", value)
+                if re.fullmatch(r"\d+(?:,\d+)*", value)
                 else Fix(),
             )
     return Ok("the script does not change the visible GPUs")
+
+
+def _launch_on(gpus: str) -> Command:
+    """Return the command that selects these GPUs; without a comma, --gpus is a number of GPUs."""
+    return (
+        shell("mgpu launch --gpus {:numbers} ...", gpus)
+        if "," in gpus
+        else shell("mgpu launch --gpus {:number}, ...", gpus)
+    )

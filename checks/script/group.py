@@ -9,8 +9,8 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptStart
 
 from ._calls import FRAMEWORKS, INIT, TORCHRUN, argument, calls, finding, reached_calls, sets, text_of
+from ._rank_paths import SPAWNS
 
-SPAWNS = r"torch\.multiprocessing\.(?:spawn|start_processes)"
 _DESTROYS = r".*destroy_process_group"
 _STORE = (
     "A launcher sets MASTER_ADDR and MASTER_PORT, and its store listens there. No process listens on any other "
@@ -67,7 +67,12 @@ def script_meeting_point_fixed(script: Script) -> Answer:
 
     Fix: Remove the address. init_process_group("nccl") reads the launcher's.
     """
-    if script.spawns or calls(script, SPAWNS) or sets(script, r"os\.environ\['RANK'\]"):
+    if (
+        script.spawns
+        or calls(script, SPAWNS.pattern)
+        or _starts_processes(script)
+        or sets(script, r"os\.environ\['RANK'\]")
+    ):
         return Ok("the script starts its ranks itself, or sets all of their variables")
     if _starts_with_deepspeed(script):
         return Ok("the deepspeed launcher has no store: rank 0 listens where the script says")
@@ -97,6 +102,13 @@ def script_meeting_point_fixed(script: Script) -> Answer:
             )
             return finding(script, one, f"{name} is overwritten with {text_of(one.value)}", fix, others, why=_STORE)
     return Ok("the launcher sets the rendezvous address")
+
+
+def _starts_processes(script: Script) -> bool:
+    """Whether the script starts a process for each rank, which joins a group."""
+    joining = {call.function for call in reached_calls(script, re.escape(INIT)) if "rank" in call.keywords}
+    started = [call for call in reached_calls(script, r"(?:torch\.)?multiprocessing\.Process") if call.loops]
+    return any(call.keywords.get("target", "").rpartition(".")[2] in joining for call in started)
 
 
 def _starts_with_deepspeed(script: Script) -> bool:

@@ -11,7 +11,7 @@ from mgpu.text import counted
 
 from .. import _shadowing as shadowing
 from .._variables import CUDA_GUIDE, misspelt_cuda_name
-from ._calls import TORCHRUN, argument, calls, finding, reached_calls, text_of
+from ._calls import DDP, TORCHRUN, argument, calls, finding, reached_calls, text_of
 from ._data_parallel import data_parallel_call
 from ._measures import only_measures
 from ._rank_paths import backward_calls, is_repeated, unknown_kind
@@ -89,15 +89,16 @@ def script_trains_alone(script: Script) -> Answer:
     backward = used[0]
     parallel = data_parallel_call(script) is not None
     alone = shell("python {:path}", script.path) if parallel else shell("mgpu launch --gpus 1 {:path}", script.path)
+    port = Fix(
+        "Let mgpu change the script. It shows the diff, with a reason for each change, before it writes.",
+        (shell("mgpu doctor --script {:path} --fix", script.path),),
+    )
     return finding(
         script,
         backward,
         "every rank would train the same thing: no Accelerator, no DDP",
         (
-            Fix(
-                "Let mgpu change the script. It shows the diff, with a reason for each change, before it writes.",
-                (shell("mgpu doctor --script {:path} --fix", script.path),),
-            ),
+            *((port,) if script.has_loop else ()),  # no module is changed
             commands(
                 "accelerator = Accelerator()",
                 "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
@@ -134,7 +135,8 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
     values = [option.default or "", *(one.value for one in script.sets)]
     values += [value for call in script.calls for value in (*call.arguments, *call.keywords.values(), call.name)]
     given = [one for one in script.sets if one.target.endswith("local_rank") and not one.value.endswith(".local_rank")]
-    if given or any("LOCAL_RANK" in value for value in values):
+    read_elsewhere = any("LOCAL_RANK" in value for value in values)
+    if given or (read_elsewhere and not _wraps_on_default(script, option)):
         return Ok("LOCAL_RANK is read from the environment")
     if any(target.endswith("local_rank") for call in script.calls for target in call.targets):
         return Ok("the local rank comes from elsewhere")
@@ -150,6 +152,14 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
         why="Only the old torch.distributed.launch passed it. Now every rank gets the default"
         f"{_default_text(option.default)}: all of them use the same GPU, or train alone.",
     )
+
+
+def _wraps_on_default(script: Script, option: ScriptOption) -> bool:
+    """Whether the model is wrapped on the GPU of this option, whose default is none, and nothing else sets it."""
+    if not re.fullmatch(r"-\d+", option.default or "") or any("local_rank" in call.keywords for call in script.calls):
+        return False
+    devices = (call.keywords.get("device_ids", "") for call in reached_calls(script, re.escape(DDP)))
+    return any(re.fullmatch(r"\[\s*[\w.()]*\.local_rank\s*\]", value) for value in devices)
 
 
 def _option_with_default(script: Script, option: ScriptOption, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
+from mgpu.command_line import python
 from mgpu.snapshot import InScript, Script, ScriptCall
 from mgpu.text import counted
 
@@ -59,7 +60,27 @@ def script_steps_on_one_rank(script: Script) -> Answer:
     if not wrong:
         return Ok(f"{counted(len(steps), 'call')} of step(), none on one rank only")
     what = "the schedule" if "lr_scheduler" in wrong[0].name else "the optimizer"
-    return finding(script, wrong[0], f"{what} steps only on rank 0", Fix(), wrong[1:])
+    fix = Fix()
+    if value := _value_of_rank_0(script, wrong[0]):
+        fix = Fix(
+            "Step on every rank, outside the condition, with the value of rank 0.",
+            (
+                python("values = [{:dotted} if dist.get_rank() == 0 else None]", value),
+                "dist.broadcast_object_list(values, src=0)",
+            ),
+        )
+    return finding(script, wrong[0], f"{what} steps only on rank 0", fix, wrong[1:])
+
+
+def _value_of_rank_0(script: Script, step: ScriptCall) -> str:
+    """Return the variable that a step is given, if only that rank computes it; empty if there is none."""
+    name = step.written[0] if len(step.written) == 1 else ""
+    place = (step.file, step.function)
+    made: list[InScript] = [call for call in script.calls if name in call.targets]
+    made += [one for one in script.sets if one.target == name]
+    made = [one for one in made if (one.file, one.function) == place]
+    only = bool(made) and all(ONE_RANK.intersection(one.guards) for one in made)
+    return name if only and re.fullmatch(r"[A-Za-z_]\w*", name) else ""
 
 
 @check(Severity.WARNING, source=_DDP, given=own_loop)

@@ -15,6 +15,7 @@ _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_g
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
 _DOWNLOADS = r"urllib\.request\.urlretrieve|gdown\.(?:cached_)?download\w*|wget\.download|nltk\.download"
 _LOADED = re.compile(r".*load_state_dict")
+_LINES = 2  # of a comprehension, from its value to its loop
 _FIRST = re.compile(r"main_process_first|rank_?0_first|local_main_first|zero_first", re.IGNORECASE)
 
 
@@ -101,6 +102,8 @@ def script_checkpoint_loaded_onto_gpu_0(script: Script) -> Answer:
         return Ok("nothing is loaded with torch.load")
     if any(argument(call, 1, "map_location") or unpacks(call) for call in loads):
         return Ok("torch.load has a map_location")
+    if _saves_from_cpu(script):
+        return Ok("the weights are moved to the CPU before they are saved")
     wrong = [call for call in reached_by_every_rank(script, loads) if _is_loaded_into_model(script, call)]
     if not wrong:
         return Ok(f"{counted(len(loads), 'call')} of torch.load, none for a checkpoint that every rank loads")
@@ -110,6 +113,16 @@ def script_checkpoint_loaded_onto_gpu_0(script: Script) -> Answer:
         "torch.load without map_location: every rank loads to the GPU it was saved from",
         commands('torch.load(path, map_location="cpu")'),
         wrong[1:],
+    )
+
+
+def _saves_from_cpu(script: Script) -> bool:
+    """Whether the script moves what it saves to the CPU: `{name: value.cpu() ...}` over a state_dict()."""
+    moved = calls(script, r"\w+\.cpu")
+    return any(
+        (one.file, one.function) == (each.file, each.function) and 0 <= each.line - one.line <= _LINES
+        for each in calls(script, r".*\bstate_dict\(\)\.items")
+        for one in moved
     )
 
 

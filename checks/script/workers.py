@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from mgpu.check import Answer, Ok, Severity, check, commands
 from mgpu.snapshot import InScript, Script, ScriptCall
@@ -13,6 +14,7 @@ from ._rank_paths import callers
 _FORK = "https://docs.pytorch.org/docs/stable/notes/multiprocessing.html#cuda-in-multiprocessing"
 _OTHER_START = r".*\.set_start_method|.*\.get_context"
 _OF_SAMPLES = ("__getitem__", "__iter__", "__getitems__")
+_OPTION = re.compile(r"(?:(not )\(?)?self\.(\w+)(?: (?:==|is) (True|False))?\)?")
 _TO_CUDA = re.compile(r"['\"]cuda(?::\d+)?['\"]")
 
 
@@ -33,6 +35,7 @@ def script_cuda_in_worker(script: Script) -> Answer:
         return Ok("the script chooses how worker processes start")
     collating = {name for call in loaders if (name := call.keywords.get("collate_fn"))}
     wrong = [call for call in script.calls if call.reached and _uses_gpu(call) and _in_worker(script, call, collating)]
+    wrong = [call for call in wrong if not _is_for_other_loaders(script, call, loaders)]
     if not wrong:
         return Ok("no dataset visibly uses the GPU")
     return finding(
@@ -70,6 +73,24 @@ def _in_worker(script: Script, spot: InScript, collating: set[str]) -> bool:
         for name in functions
         if name
     )
+
+
+def _is_for_other_loaders(script: Script, spot: InScript, loaders: Sequence[ScriptCall]) -> bool:
+    """Whether all datasets of these loaders have another value of an option of their own around a spot."""
+    owner = spot.function.rpartition(".")[0]
+    makers = [call for call in script.calls if owner and call.name.rpartition(".")[2] == owner]
+    given = [[call for call in makers if set(call.targets) & set(loader.written[:1])] for loader in loaders]
+    options = [found for text in spot.conditions if (found := _OPTION.fullmatch(text))]
+    return all(given) and any(
+        all(call.keywords.get(name) == excluded for calls_of in given for call in calls_of)
+        for name, excluded in map(_excluded, options)
+    )
+
+
+def _excluded(option: re.Match[str]) -> tuple[str, str]:
+    """Return the name of an option, and the value with which a condition on it is false."""
+    negated, name, value = bool(option[1]), option[2], option[3] or "True"
+    return name, str(negated is (value == "True"))
 
 
 def _is_dataset(script: Script, method: str, file: str) -> bool:

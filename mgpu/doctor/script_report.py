@@ -82,7 +82,7 @@ def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
     template = "python {:path}" if script.spawns_ranks or alone else template
     if any(outcome.problem and "cannot_start" in outcome.check.tags for outcome in outcomes):
         return []
-    if any(outcome.problem and "portable" in outcome.check.tags for outcome in outcomes):
+    if script.has_loop and any(outcome.problem and "portable" in outcome.check.tags for outcome in outcomes):
         template = "mgpu doctor --script {:path} --fix"
     elif not script.spawns_ranks:
         named = (o.problem.fixes[0].commands for o in outcomes if o.problem and "start_command" in o.check.tags)

@@ -17,9 +17,10 @@ def port_command(path: Path) -> str:
     if not path.is_file():
         return ""
     try:
-        found = engine.judge(Snapshot(script=training_script_read.read(path)), selections.SCRIPT)
+        script = training_script_read.read(path)
+        found = engine.judge(Snapshot(script=script), selections.SCRIPT)
     except MgpuError:
         return ""
-    if not any(one.problem and "portable" in one.check.tags for one in found):
+    if not script.has_loop or not any(one.problem and "portable" in one.check.tags for one in found):
         return ""
     return shell("mgpu doctor --script {:path} --fix", str(path))

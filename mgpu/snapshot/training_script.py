@@ -191,6 +191,11 @@ class Script:
         return next((name for name in names if "." in name and all(map(str.isidentifier, name.split(".")))), "")
 
     @property
+    def has_loop(self) -> bool:
+        """Whether the script's own file has a backward pass, not a module that it imports."""
+        return any(call.name.endswith(".backward") and not call.file for call in self.calls)
+
+    @property
     def spawns_ranks(self) -> bool:
         """Whether it certainly starts its ranks itself: it runs as `python SCRIPT`, without a launcher."""
         return bool(self.spawns)

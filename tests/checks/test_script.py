@@ -72,6 +72,11 @@ def teach(model, optimizer, loader):
         optimizer.step()
 """
 
+SETS_VISIBLE = """\
+import os, accelerate
+os.environ["CUDA_VISIBLE_DEVICES"] = "{}"
+accelerate.Accelerator().backward(loss)
+"""
 IN_WORKER = """\
 import torch, argparse
 argparse.ArgumentParser().add_argument("--j", default=4)
@@ -382,6 +387,10 @@ CASES = (
             TRAINED_THEN_LOADED.replace("\nlarge = ", "\nfor name in (1, 2):\n    trainer.train()\n    large = "))),
     warns("script_sets_visible_devices", "set to 0,1 in every rank", "mgpu launch --gpus 0,1",
         script=bad("devices-visible-devices-of-the-author's-machine")),
+    warns("script_sets_visible_devices", "set to 2 in every rank", "mgpu launch --gpus 2, ...",
+        script=read(SETS_VISIBLE.format("2"))),
+    warns("script_sets_visible_devices", "set to 2,3 in every rank", "mgpu launch --gpus 2,3 ...",
+        script=read(SETS_VISIBLE.format("2,3"))),
     well("script_sets_visible_devices", "no launcher starts the script", script=read(STARTS_ITS_RANKS)),
     well("script_sets_visible_devices", "the script does not change the visible GPUs",
         script=good("devices-visible-devices-of-the-author's-machine")),

@@ -167,6 +167,8 @@ CASES = (
     well("script_distributed_by_option", "without an option", script=read(REPLACED)),
     warns("script_lightning_on_one_device", "one device (devices=1)", 'strategy="ddp"',
         script=bad("alone-lightning-on-one-device")),
+    warns("script_lightning_on_one_device", "one device (gpus=1)", "gpus=-1",
+        script=bad("alone-an-older-lightning-on-one-device")),
     warns("script_lightning_on_one_device", "the default on the CPU", 'strategy="ddp", devices=2',
         script=bad("alone-lightning-on-the-processor")),
     well("script_lightning_on_one_device", "no Trainer is limited", script=good("alone-lightning-on-one-device")),

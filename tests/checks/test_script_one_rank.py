@@ -27,6 +27,7 @@ for x, y in loader:
     schedule.step()
 """
 ALONE = LOOP.replace("    schedule.step", "    if dist.get_rank() == 0:\n        schedule.step")
+VALUED = ALONE.replace("        schedule.step()", "        tested = test(net)\n        schedule.step(tested)")
 STEPS = LOOP.replace("    optimizer.step", "    if dist.get_rank() == 0:\n        optimizer.step")
 PREPARED = """\
 from accelerate import Accelerator
@@ -111,6 +112,10 @@ CASES = (
     warns("script_steps_on_one_rank", "the optimizer steps only on rank 0", "every rank", script=read(HEAD + STEPS)),
     warns("script_steps_on_one_rank", "the schedule steps only on rank 0", "every rank", script=read(HEAD + ALONE)),
     warns("script_steps_on_one_rank", "line 6: the optimizer steps", "every rank", script=read(PREPARED)),
+    warns("script_steps_on_one_rank", "the schedule steps", "[tested if dist.get_rank() == 0",
+        script=read(HEAD + VALUED)),
+    warns("script_steps_on_one_rank", "the schedule steps", "Step on every rank, outside the condition.",
+        script=read(HEAD + VALUED.replace("(tested)", "(epoch)"))),
     well("script_steps_on_one_rank", "2 calls of step()", script=read(HEAD + LOOP)),
     warns("script_loads_on_one_rank", "only rank 0 loads this", "before the model is wrapped",
         script=read(HEAD + LOADS)),

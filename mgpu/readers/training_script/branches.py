@@ -45,6 +45,30 @@ def _left_by_others(node: ast.If, frame: Frame) -> Guards:
     return tuple(guard for guard in ("main", "local_main") if guard in kept)[:1]
 
 
+def is_for_one_process(node: ast.If, frame: Frame) -> bool:
+    """Whether a condition holds only in one process: `if args.stage == 2: assert not args.distributed`.
+
+    Only conditions on options, which are the same in every function.
+    """
+    names = [one for one in ast.walk(node.test) if isinstance(one, ast.Name)]
+    roots = {id(one.value) for one in ast.walk(node.test) if isinstance(one, ast.Attribute | ast.Subscript)}
+    called = any(isinstance(one, ast.Call) for one in ast.walk(node.test))
+    if called or not names or any(id(one) not in roots or one.id == "self" for one in names):
+        return False
+    return any(_requires_one_process(statement, frame) for statement in node.body)
+
+
+def _requires_one_process(statement: ast.stmt, frame: Frame) -> bool:
+    """Whether the run ends here if an option starts several ranks. A group that has not started says nothing."""
+    if isinstance(statement, ast.Assert):
+        test, guards = statement.test, frame.split(statement.test)[0]
+    elif isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Raise):
+        test, guards = statement.test, frame.split(statement.test)[1]
+    else:
+        return False
+    return guards == ("single",) and not any(isinstance(one, ast.Call) for one in ast.walk(test))
+
+
 def caught_errors(node: ast.Try) -> tuple[str, ...]:
     """Return the context of the body of a `try`: which errors in it do not end the run."""
     if any(map(_swallows_all, node.handlers)):

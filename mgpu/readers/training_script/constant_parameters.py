@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from mgpu.readers.training_script.call_arguments import parameter, passed_to, unpacks
 from mgpu.readers.training_script.decided_tests import UNKNOWN, Constants, Place, constant_of, decides
 from mgpu.readers.training_script.known_libraries import FRAMEWORKS, is_harmless
-from mgpu.readers.training_script.reach import TOP_LEVEL, reached_functions
+from mgpu.readers.training_script.reach import TOP_LEVEL, has_library_base, reached_functions
 from mgpu.readers.training_script.scopes import Function
 from mgpu.readers.training_script.walk import Walk
 
@@ -24,7 +24,8 @@ def constant_parameters(walk: Walk) -> dict[Place, Constants]:
     reached = {TOP_LEVEL, *reached_functions(walk)}
     found: dict[Place, Constants] = {}
     for function in walk.functions:
-        if function.owner or function.decorated or not function.calls or function.node.name in unclear:
+        name = function.owner.rpartition(".")[2] if function.owner else function.node.name
+        if function.decorated or not function.calls or name in unclear or not _is_called_by_name(walk, function):
             continue
         tests = [one.test for one in ast.walk(function.node) if isinstance(one, ast.If)]
         values = {name: _value_in_all_calls(function, name, reached) for name in _tested(function.node, tests)}
@@ -34,10 +35,30 @@ def constant_parameters(walk: Walk) -> dict[Place, Constants]:
     return found
 
 
+def _is_called_by_name(walk: Walk, function: Function) -> bool:
+    """Whether all calls are visible: of a function, or of a class of the project that no one else makes objects of."""
+    if not function.owner:
+        return True
+    family = {name for name in walk.bases if name == function.owner or function.owner in walk.all_bases(name)}
+    made_elsewhere = walk.registered | walk.passed | {one.owner for one in walk.functions if _gets_class(one)}
+    by_type = any(what["name"] == "type()" or what["name"].endswith("__class__") for _, what in walk.calls)
+    return (
+        function.node.name == "__init__"
+        and family.isdisjoint(made_elsewhere)
+        and not by_type
+        and not any(has_library_base(walk, name) for name in family)
+    )
+
+
+def _gets_class(function: Function) -> bool:
+    """Whether a method gets its class, of which it may make an object."""
+    return [one.arg for one in function.node.args.args[:1]] == ["cls"]
+
+
 def _unresolved_calls(walk: Walk) -> set[str]:
     """Return the last names of calls that may be calls of a function of the project, although no function was found."""
     above = {"", *walk.imports, *walk.modules, *(name.rpartition(".")[0] for name in walk.imports)}
-    names = {what["name"] for _, what in walk.calls if what["name"] not in walk.by_name}
+    names = {what["name"] for _, what in walk.calls} - {*walk.by_name, *walk.bases}
     outside = {name for name in names if is_harmless(name) or name.partition(".")[0] in FRAMEWORKS}
     return {name.rpartition(".")[2] for name in names - outside if name.rpartition(".")[0] in above}
 
@@ -56,7 +77,11 @@ def _tested(node: ast.FunctionDef | ast.AsyncFunctionDef, tests: Sequence[ast.ex
 
 def _value_in_all_calls(function: Function, name: str, reached: Collection[int]) -> object:
     sites = zip(function.calls, function.sites, strict=True)
-    values = [_given(function.node, name, node, flags) for (node, flags), spot in sites if spot[3] in reached]
+    values = [
+        _given(function.node, name, node, flags, is_method=bool(function.owner))
+        for (node, flags), spot in sites
+        if spot[3] in reached
+    ]
     if not values:
         return UNKNOWN
     first = values[0]
@@ -64,12 +89,21 @@ def _value_in_all_calls(function: Function, name: str, reached: Collection[int])
 
 
 def _given(
-    function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, node: ast.expr, flags: Mapping[str, bool]
+    function: ast.FunctionDef | ast.AsyncFunctionDef,
+    name: str,
+    node: ast.expr,
+    flags: Mapping[str, bool],
+    *,
+    is_method: bool,
 ) -> object:
     """Return the constant that a call gives to a parameter."""
     if not isinstance(node, ast.Call):
         return UNKNOWN
     position, default = parameter(function, name) or (None, None)
+    if is_method and position is not None:
+        position -= 1
+    if is_method and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__":
+        return UNKNOWN  # Base.__init__(self, ...), or super().__init__(...)
     value = passed_to(node, name, position)
     if value is None and unpacks(node):
         return UNKNOWN

@@ -94,6 +94,8 @@ class Frame:
             return
         if name in walk.bases:
             walk.used.setdefault(self.number, set()).add(name)
+            if not called:
+                walk.passed.add(name)
         elif name in walk.by_name and not called:
             walk.record_call(name, node, self, around)  # passed as a value: its caller is not known
 

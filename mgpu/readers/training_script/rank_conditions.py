@@ -29,8 +29,8 @@ _MAIN_NAME = re.compile(
 )
 _SINGLE_NAME = re.compile(r"(?:is_|use_)?(?:single|one)_(?:gpu|process|device|node)$")
 _DISTRIBUTED_NAME = re.compile(
-    r"(?:^|_)(?:distributed|ddp|dist|multi_?gpu|multiprocessing_distributed|is_initialized|is_dist_avail_and_initialized"
-    r"|parallel|fsdp|use_distributed)$|is_initialized\(\)$|is_distributed"
+    r"(?:^|[_'\"])(?:distributed|ddp|dist|multi_?gpu|multiprocessing_distributed|is_initialized"
+    r"|is_dist_avail_and_initialized|parallel|fsdp|use_distributed)(?:['\"]\])?$|is_initialized\(\)$|is_distributed"
 )
 _RANK_NAME = re.compile(
     r"(?:^|[._'\"])(?:\w*_)?(?:rank|process_index|proc_id|procid|gpu|gpu_id|local_process_index|global_rank)(?:['\"]\])?$"

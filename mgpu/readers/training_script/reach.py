@@ -28,7 +28,7 @@ def reached_functions(walk: Walk) -> set[int]:
 
 def _closure(walk: Walk, reached: set[int]) -> set[int]:
     """Return `reached` with everything that it leads to."""
-    external = {name for name in walk.bases if _has_library_base(walk, name)}
+    external = {name for name in walk.bases if has_library_base(walk, name)}
     while True:
         used = set().union(*(walk.used.get(number, ()) for number in reached))
         classes = _reached_classes(walk, used)
@@ -64,7 +64,7 @@ def _reached_classes(walk: Walk, used: set[str]) -> set[str]:
     return found
 
 
-def _has_library_base(walk: Walk, name: str) -> bool:
+def has_library_base(walk: Walk, name: str) -> bool:
     """Whether a class is derived from one of a library that may call methods of any name."""
     outside = [base for base in walk.all_bases(name) if base not in walk.bases and base not in _PLAIN_BASES]
     return not all(base.startswith(_CALL_FEW) for base in outside)

@@ -28,7 +28,7 @@ from mgpu.readers.training_script.walk import Walk
 from mgpu.secret_names import is_secret_name
 from mgpu.secrets_masking import masked, masked_argv
 from mgpu.several_ranks import has_option_of_several
-from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
+from mgpu.snapshot import InScript, Script, ScriptCall, ScriptLoop, ScriptSet
 
 __all__ = ["MOST_BYTES", "MOST_BYTES_AT_LAUNCH", "read"]
 
@@ -94,7 +94,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
         skipped=modules.skipped,
         by_name=by_name,
         shadowed=find_shadowed(modules.folder),
-        spawns=tuple(call for call in calls if _certainly_spawns(call, facts["sets"], calls)),
+        spawns=tuple(call for call in calls if _certainly_spawns(call, facts["sets"], calls, facts["loops"])),
         **{**facts, "cut": facts["cut"] or bool(modules.skipped)},
     )
 
@@ -135,20 +135,41 @@ def _position(call: ScriptCall) -> InScript:
     return InScript(call.line, call.column, call.file, call.function)
 
 
-def _certainly_spawns(call: ScriptCall, sets: Sequence[ScriptSet], calls: Sequence[ScriptCall]) -> bool:
-    """Whether a call starts the ranks in every run."""
-    if not call.reached or call.conditions or set(call.guards) - {"distributed"}:
+def _certainly_spawns(
+    call: ScriptCall, sets: Sequence[ScriptSet], calls: Sequence[ScriptCall], loops: Sequence[ScriptLoop]
+) -> bool:
+    """Whether a call starts the ranks in every run of several."""
+    counted = {loops[number].over for number in call.loops if number < len(loops)}
+    several = [one for one in call.conditions if f"range({one.removesuffix(' > 1')})" in counted]
+    if not call.reached or len(several) < len(call.conditions) or set(call.guards) - {"distributed"}:
         return False
-    if call.guards and _may_have_launcher(sets, calls):  # it may also be started with a launcher
+    if (call.guards or several) and _may_have_launcher(sets, calls):  # it may also be started with a launcher
         return False
     if _PROCESS.fullmatch(call.name):  # in a loop; each joins a group with a rank that the script gives it
         ranks = [one.keywords.get("rank", "") for one in calls if one.name in INIT]
-        return bool(call.loops) and any(rank and "environ" not in rank and "getenv" not in rank for rank in ranks)
+        target = call.keywords.get("target", "").rpartition(".")[2]
+        joins = not target or target in _joining(calls)
+        return (
+            bool(call.loops)
+            and joins
+            and any(rank and "environ" not in rank and "getenv" not in rank for rank in ranks)
+        )
     if not _RUNS_COMMAND.fullmatch(call.name) or not call.written:
         return bool(_SPAWNS.fullmatch(call.name))
     command = call.written[0]
     values = [one.value for one in sets if (one.target, one.file) == (command, call.file)]
     return any(_LAUNCHER.match(text) for text in (command, *values))
+
+
+def _joining(calls: Sequence[ScriptCall]) -> set[str]:
+    """Return the names of the functions that lead to the start of a process group."""
+    found = {call.function.rpartition(".")[2] for call in calls if call.name in INIT}
+    while True:
+        callers = (call for call in calls if call.name.rpartition(".")[2] in found)
+        more = {call.function.rpartition(".")[2] for call in callers} - found
+        if not more:
+            return found
+        found |= more
 
 
 def _may_have_launcher(sets: Sequence[ScriptSet], calls: Sequence[ScriptCall]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mgpu.readers.training_script.rank_conditions import merge_guards
+from mgpu.readers.training_script.rank_conditions import Guards, merge_guards
 from mgpu.readers.training_script.reach import TOP_LEVEL, reached_functions
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Spot
 from mgpu.readers.training_script.used_parameters import uses_all
@@ -85,13 +85,15 @@ class Results:
         """Return the fields of InScript for a position."""
         file, line, column, number, own = spot
         above = self.around(number)
+        conditions = above[1] + own[1]
+        alone: Guards = () if self.walk.alone.isdisjoint(conditions) else ("single",)
         return {
             "file": file,
             "line": line,
             "column": column,
             "function": self.walk.functions[number].name if number >= 0 else "",
-            "guards": merge_guards(above[0], own[0]),
-            "conditions": above[1] + own[1],
+            "guards": merge_guards(merge_guards(above[0], own[0]), alone),
+            "conditions": conditions,
             "loops": tuple(self.order[loop] for loop in dict.fromkeys(above[2] + own[2])),
             "within": above[3] + own[3],
             "guarded_by": above[4] + own[4],

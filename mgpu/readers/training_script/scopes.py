@@ -138,6 +138,7 @@ class Walk(Protocol):
     unique: set[str]
     timed: set[str]
     bases: dict[str, list[str]]
+    passed: set[str]
     used: dict[int, set[str]]
     reads: dict[int, set[str]]
     variables: list[tuple[str, range, set[str]]]

@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mgpu.readers.training_script.aliases import canonical
-from mgpu.readers.training_script.branches import caught_errors, constant_flags, fixed_value, leaves, remaining
+from mgpu.readers.training_script.branches import (
+    caught_errors,
+    constant_flags,
+    fixed_value,
+    is_for_one_process,
+    leaves,
+    remaining,
+)
 from mgpu.readers.training_script.call_arguments import bind_arguments
 from mgpu.readers.training_script.decided_tests import Constants, Place, decides
 from mgpu.readers.training_script.decorators import RANKS_OF, are_registering
@@ -24,8 +31,13 @@ from mgpu.readers.training_script.targets import annotated_object, names_in, val
 from mgpu.readers.training_script.used_parameters import needed_classes
 
 STOPPED = "except StopIteration"  # the context of what is done when an iterator has ended
+INTERRUPTED = "except KeyboardInterrupt"  # the context of what is done when somebody stops the run
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
 _RANKS = frozenset({"main", "local_main", "not_main"})
+# A model that only a run of several ranks has: it counts, not that of the other branch.
+_WRAPPED = re.compile(
+    r"torch\.nn\.parallel\.DistributedDataParallel\(\)|torch\.distributed\.fsdp\.(?:\w+\.)?FullyShardedDataParallel\(\)"
+)
 _ASKS_KIND = re.compile(r"(?:isinstance|hasattr)\(")
 
 
@@ -55,9 +67,11 @@ class Walk:
         self.used: dict[int, set[str]] = {}  # by function: the classes and the names of attributes it refers to
         self.reads: dict[int, set[str]] = {}  # by function: the variables it reads
         self.variables: list[tuple[str, range, set[str]]] = []  # of top levels: file, lines of the value, names
+        self.alone: set[str] = set()  # conditions on options with which the script runs only in one process
         self.maybe: dict[str, list[Spot]] = {}  # by name: calls of a method of an unknown object
         self.classes: dict[str, Spot] = {}
         self.needed: dict[str, frozenset[str] | None] = {}  # classes of models: used_parameters.needed_classes
+        self.passed: set[str] = set()  # classes that are passed as values, so that others may create their objects
         self.registered: set[str] = set()  # classes with a decorator, which may register them
         self.decorated: list[tuple[str, int]] = []  # decorators and the numbers of their functions
         self.imports: set[str] = set()
@@ -124,20 +138,41 @@ class Walk:
             return
         plain = not yes or isinstance(node.test, ast.BoolOp)
         yes_words, no_words = ((words,), (f"not ({words})",)) if plain else ((), ())
-        names = frame.scope.names
-        before = dict(names) if node.orelse else {}
-        self._body(node.body, frame, _under(around, yes, yes_words, words))
-        bound = {name: value for name, value in names.items() if before.get(name) != value} if node.orelse else {}
+        if is_for_one_process(node, frame):
+            self.alone.add(words)
+        outer = _under(around, yes, yes_words, words)
+        if not node.orelse:
+            self._body(node.body, frame, outer)
+            return
+        held = (frame.scope.names, self.attributes)
+        before = [dict(names) for names in held]
+        self._body(node.body, frame, outer)
+        bound = [
+            {name: value for name, value in names.items() if old.get(name) != value}
+            for names, old in zip(held, before, strict=True)
+        ]
+        for names, old, new in zip(held, before, bound, strict=True):  # the other branch starts from the old values
+            names.update({name: old[name] for name in new if name in old})
         self._body(node.orelse, frame, _under(around, no, no_words, frame.condition(node.test, negated=True)))
+        for names, old, new in zip(held, before, bound, strict=True):
+            kept = {name: value for name, value in new.items() if names.get(name) == old.get(name, value)}
+            wrapped = {name: value for name, value in new.items() if _WRAPPED.fullmatch(value)}
+            names.update(kept | wrapped)
         if "distributed" in yes or _ASKS_KIND.match(words):  # the values of this branch, not those of the other
-            names.update(bound)
+            frame.scope.names.update(bound[0])
 
     def _fixed(self, node: ast.If, frame: Frame) -> bool | None:
         """Return the value that a condition has in every run; None if it is not known."""
         value = fixed_value(node.test, frame.source.words(node.test), frame.source.flags)
-        if value is None and frame.constants and frame.split(node.test) == NOTHING:
+        if value is not None or not frame.constants:
+            return value
+        if frame.split(node.test) == NOTHING:
             return decides(node.test, frame.constants)
-        return value
+        parts = (
+            node.test.values if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And) else [node.test]
+        )
+        options = [one for one in parts if isinstance(one, ast.Name) and frame.constants.get(one.id) is False]
+        return False if options else None  # `if use_distributed:`, which no call turns on
 
     def _for(self, node: ast.For | ast.AsyncFor, frame: Frame, around: Around) -> None:
         frame.look(node.iter, around)
@@ -176,7 +211,8 @@ class Walk:
         self._body(node.body, frame, _within(around, *caught_errors(node)))
         for handler in node.handlers:
             ended = handler.type is not None and "StopIteration" in ast.unparse(handler.type)
-            self._body(handler.body, frame, _within(around, STOPPED) if ended else around)
+            interrupted = handler.type is not None and "KeyboardInterrupt" in ast.unparse(handler.type)
+            self._body(handler.body, frame, _within(around, *(STOPPED,) * ended, *(INTERRUPTED,) * interrupted))
         for body in (node.orelse, node.finalbody):
             self._body(body, frame, around)
 
@@ -213,8 +249,10 @@ class Walk:
         name = f"{frame.inside}.{node.name}" if frame.inside else node.name
         known = f"{frame.source.module}.{name}" if frame.source.module else name
         frame.scope.names[node.name] = known
+        passed = set(self.passed)
         for base in (*node.bases, *(keyword.value for keyword in node.keywords)):
             frame.look(base, around)
+        self.passed &= passed
         self.bases[known] = [frame.resolve(base) or "" for base in node.bases]
         self.classes[known] = frame.spot(node, OUTSIDE)
         if are_registering(node.decorator_list, frame.resolve):
@@ -240,6 +278,8 @@ class Walk:
         for alias in node.names:
             if alias.name == "*":
                 frame.scope.names.update({k: v for k, v in (names.names if names else {}).items() if k[0] != "_"})
+                if names is not None:  # also from a file that is not read because it only defines layers
+                    frame.scope.names.setdefault("nn", "torch.nn")
                 self.imports.add(f"{module}.*")
                 continue
             whole = f"{module}.{alias.name}"
