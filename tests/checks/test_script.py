@@ -164,6 +164,19 @@ def set_up():
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 main()
 """
+# The __call__ of an object moves the model.
+MOVED_BY_OBJECT = (
+    SET_LATER.replace("    global model\n", "")
+    .replace("    model = torch.nn.Linear(2, 2).cuda()\n", "    model = Mover()(2)\n")
+    .replace(
+        "def set_up",
+        """\
+class Mover:
+    def __call__(self, size):
+        return torch.nn.Linear(size, size).cuda()
+def set_up""",
+    )
+)
 # The trained model is loaded again on all GPUs, to merge it.
 TRAINED_THEN_LOADED = """\
 from transformers import AutoModelForCausalLM, Trainer
@@ -358,10 +371,11 @@ CASES = (
     *(warns("script_device_not_set", "its GPU is selected later, in line", "torch.cuda.set_device(int(os.environ",
         at=at, script=read(text)) for text, at in (
             (TO_CUDA.format('.to("cuda")'), (3, 9)), (TO_CUDA.format('.to(torch.device("cuda"))'), (3, 9)),
-            (TO_CUDA.format(".cuda()"), (3, 9)), (SET_LATER, (5, 13)))),
+            (TO_CUDA.format(".cuda()"), (3, 9)), (SET_LATER, (5, 13)), (MOVED_BY_OBJECT, (9, 16)))),
     *(well("script_device_not_set", "", script=read(text)) for text in (
         TO_CUDA.format('.to("cpu")'), TO_CUDA.format("") + 'model.to("cuda")\n', TO_CUDA.format(".to(device)"),
-        SET_LATER.replace("    rank = set_up()\n", "").replace("    model =", "    rank = set_up()\n    model ="))),
+        *(text.replace("    rank = set_up()\n", "").replace("    model =", "    rank = set_up()\n    model =")
+            for text in (SET_LATER, MOVED_BY_OBJECT)))),
     well("script_device_not_set", "selected in line 7", script=good("devices-current-device-never-chosen")),
     informs("script_device_by_global_rank", "selected by the global rank", "LOCAL_RANK",
         script=bad("devices-gpu-by-the-global-rank")),
