@@ -132,6 +132,28 @@ model = DDP(torch.nn.Linear(2, 2).to("cuda:0"), device_ids=[0])
 for batch in range(3):
     model(batch).sum().backward()
 """
+# Without Slurm, spawn starts the ranks.
+BY_SRUN_OR_SPAWN = """\
+import os, torch
+import torch.distributed as dist
+def train(rank, world):
+    if "SLURM_PROCID" in os.environ:
+        rank = int(os.environ["SLURM_PROCID"])
+        dist.init_process_group("nccl")
+    else:
+        dist.init_process_group("nccl", rank=rank, world_size=world)
+    torch.cuda.set_device(rank)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    for batch in range(3):
+        model(batch).sum().backward()
+def main():
+    if "SLURM_PROCID" in os.environ:
+        rank = int(os.environ["SLURM_PROCID"])
+        train(rank, 2)
+    else:
+        torch.multiprocessing.spawn(train, args=(2,), nprocs=2)
+main()
+"""
 UPDATES = """\
 import torch
 def update(model, batch):
@@ -269,10 +291,13 @@ CASES = (
     *(informs("script_rank_from_slurm", "only srun can start the ranks", command, script=read(BY_SRUN.format(gpu)))
         for gpu, command in (("gpu", "srun --ntasks=2 --gpus-per-task=1 python train.py"),
             ("rank % 4", "srun --ntasks-per-node=2 --gpus-per-node=2 python train.py"))),
+    informs("script_rank_from_slurm", "only srun can start the ranks", "srun", at=(6, 9), script=read(
+        BY_SRUN_OR_SPAWN.replace('"nccl")', '"nccl", rank=rank, world_size=world)'))),
     *(well("script_rank_from_slurm", "not come from Slurm alone", script=read(text)) for text in (
         BY_SRUN.format("gpu").replace('int(os.environ["SLURM_PROCID"])',
             'int(os.environ.get("SLURM_PROCID", os.environ.get("RANK", 0)))'),
         BY_SRUN.format("gpu").replace("SLURM_PROCID", "RANK"),
+        BY_SRUN_OR_SPAWN,
         BY_SRUN.format("gpu").replace(
             "rank, gpu =", "gpu, rank = 0, args.local_rank\nif 'SLURM_PROCID' in os.environ:\n    rank, gpu ="))),
     *(well(check, "", script=read(BY_SRUN.format("gpu")))

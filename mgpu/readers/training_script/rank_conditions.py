@@ -100,6 +100,12 @@ def _classify_library_object(test: ast.expr, name_of: Callable[[ast.expr], str])
     return None
 
 
+def asks_environment(test: ast.expr) -> bool:
+    """Whether a condition asks for a variable of the environment: both branches may be for several ranks."""
+    one_test = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In | ast.NotIn)
+    return one_test and ast.unparse(test).endswith("environ")
+
+
 def _all_of(parts: list[Split]) -> Split:
     yes = tuple(dict.fromkeys(guard for part, _ in parts for guard in part))
     if len([part for part in parts if part != NOTHING]) == len(parts) == 1:

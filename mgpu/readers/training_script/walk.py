@@ -17,7 +17,7 @@ from mgpu.readers.training_script.call_arguments import bind_arguments
 from mgpu.readers.training_script.decided_tests import Constants, Place, decides
 from mgpu.readers.training_script.decorators import RANKS_OF, are_registering
 from mgpu.readers.training_script.names import MOST, Frame
-from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, merge_guards
+from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, asks_environment, merge_guards
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot
 from mgpu.readers.training_script.spawned import bind_rest, spawned_functions
 from mgpu.readers.training_script.targets import annotated_object, names_in, value_pairs
@@ -123,7 +123,7 @@ class Walk:
         if (fixed := self._fixed(node, frame)) is not None:
             self._body(node.body if fixed else node.orelse, frame, around)
             return
-        plain = not yes or isinstance(node.test, ast.BoolOp)
+        plain = not yes or isinstance(node.test, ast.BoolOp) or asks_environment(node.test)
         yes_conditions = (*conditions, words) if plain else conditions
         no_conditions = (*conditions, f"not ({words})") if plain else conditions
         names = frame.scope.names
