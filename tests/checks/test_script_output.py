@@ -27,6 +27,44 @@ for step in range(9):
 """
 HOOK = HEAD + 'def hook(model):\n    torch.save(model, "x.pt")\nlibrary.register(hook)\n'
 TWICE = HEAD + 'torch.save(model, "x.pt")\ntorch.save(model, "y.pt")\n'
+# A decorator of the script decides which ranks save.
+_BODY = {
+    "main": "            if self.rank_id == 0:\n                return func(self, *given)\n",
+    "returns": "            if dist.get_rank() != 0:\n                return None\n            return func(self, *given)\n",
+    "timed": "            if self.rank_id == 0:\n                print(time.time())\n            return func(self, *given)\n",
+    "both": "            if self.rank_id == 0:\n                return func(self, *given)\n            return func(self)\n",
+}
+DECORATED = {
+    name: HEAD
+    + f"""\
+class Saver:
+    def __init__(self, rank_id):
+        self.rank_id = rank_id
+    def masked(func):
+        def inner(self, *given):
+{body}\
+        return inner
+    @masked
+    def save(self):
+        torch.save(model, "x.pt")
+Saver(rank).save()
+"""
+    for name, body in _BODY.items()
+}
+OF_FUNCTION = (
+    HEAD
+    + """\
+def masked(func):
+    def inner(*given):
+        if rank == 0:
+            func(*given)
+    return inner
+@masked
+def save():
+    torch.save(model, "x.pt")
+save()
+"""
+)
 # An object that saves when it is called.
 CALLED = (
     HEAD
@@ -121,6 +159,10 @@ CASES = (
         for kind in ("Trainer", "Own")),
     warns("script_saves_on_every_rank", "every rank runs save()", "trainer.is_world_process_zero()", script=by_trainer(
         "torch.save(model.lm_head, 'head.pt')")),
+    *(well("script_saves_on_every_rank", "1 save call", script=read(text))
+        for text in (DECORATED["main"], DECORATED["returns"], OF_FUNCTION)),
+    *(warns("script_saves_on_every_rank", "every rank runs save() to the same file", "get_rank", script=read(text))
+        for text in (DECORATED["timed"], DECORATED["both"], OF_FUNCTION.replace("rank == 0", "given"))),
     *(well("script_saves_on_every_rank", "sav", script=by_trainer(after, before)) for after, before in (
         ("if trainer.is_world_process_zero():\n        model.save_pretrained('out')", "pass"),
         ("if trainer.args.should_save:\n        model.save_pretrained('out')", "pass"),

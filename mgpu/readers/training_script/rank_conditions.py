@@ -33,7 +33,7 @@ _DISTRIBUTED_NAME = re.compile(
     r"|parallel|fsdp|use_distributed)$|is_initialized\(\)$|is_distributed"
 )
 _RANK_NAME = re.compile(
-    r"(?:^|[._'\"])(?:\w*_)?(?:rank|process_index|proc_id|procid|gpu|gpu_id|local_process_index|global_rank)(?:['\"]\])?$"
+    r"(?:^|[._'\"])(?:\w*_)?(?:rank|rank_id|process_index|proc_id|procid|gpu|gpu_id|local_process_index|global_rank)(?:['\"]\])?$"
     r"|(?:get_)?(?:local_|global_|world_)?rank\(\)$|\bLOCAL_RANK\b|\bRANK\b|\bSLURM_PROCID\b|\bSLURM_LOCALID\b"
     r"|get_ordinal\(\)$",
     re.IGNORECASE,
