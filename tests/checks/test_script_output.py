@@ -178,7 +178,7 @@ CASES = (
             ((_START, "pass", _TRACK), "if dist.get_rank() == 0:"),
             ((f"{_START}; {_TRACK}", "pass", "pass"), "if dist.get_rank() == 0:"),
             (("pass", f"{_START}; {_TRACK}", "pass"), "if dist.get_rank() == 0:"),
-            ((f"if world_size > 1: {_START}", "pass", _TRACK), "if not dist.is_initialized() or dist.get_rank() == 0:"))),
+            ((f"if world_size > 1: {_START}", "pass", _TRACK), "if not dist.is_initialized() or dist.get_rank()"))),
     *(warns("script_saves_on_every_rank", "line 10: every rank runs save_pretrained()", "trainer.save_model",
         script=by_trainer(line, trainer=kind))
         for line in ("model.save_pretrained('out')", "trainer.model.save_pretrained('out')")
