@@ -132,6 +132,20 @@ model = DDP(torch.nn.Linear(2, 2).to("cuda:0"), device_ids=[0])
 for batch in range(3):
     model(batch).sum().backward()
 """
+# A GPU by number for calls that pass none.
+DEFAULT_DEVICE = """\
+import torch
+def evaluate(model, device=None):
+    if device is None:
+        device = torch.device("cuda:0")
+    model.to(device)
+device = choose()
+model = torch.nn.Linear(2, 2).to(device)
+for batch in range(3):
+    model(batch).sum().backward()
+    optimizer.step()
+evaluate(model{})
+"""
 # Without Slurm, spawn starts the ranks.
 BY_SRUN_OR_SPAWN = """\
 import os, torch
@@ -391,6 +405,12 @@ CASES = (
         script=bad("devices-every-rank-on-cuda-0")),
     well("script_device_fixed", "no GPU is named", script=good("devices-every-rank-on-cuda-0")),
     well("script_device_fixed", "no visible training", script=script()),
+    *(well("script_device_fixed", "no GPU is named", script=read(DEFAULT_DEVICE.format(given)))
+        for given in (", device", ", device=device")),
+    *(warns("script_device_fixed", "'cuda:0' is the same GPU on every rank", "LOCAL_RANK", at=(4, 18),
+        script=read(text)) for text in (
+            DEFAULT_DEVICE.format(""), DEFAULT_DEVICE.format(", device") + "evaluate(model)\n",
+            DEFAULT_DEVICE.format(", device").replace("choose()", "None"))),
     warns("script_device_not_set", '"cuda" is GPU 0 on every rank', "torch.cuda.set_device(int(os.environ",
         script=bad("devices-current-device-never-chosen")),
     *(warns("script_device_not_set", "its GPU is selected later, in line", "torch.cuda.set_device(int(os.environ",
