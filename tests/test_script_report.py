@@ -51,6 +51,28 @@ def test_a_script_whose_ranks_are_tasks_of_slurm_is_started_with_srun() -> None:
     assert next_of(read(BY_SRUN.replace("SLURM_PROCID", "RANK"))) == ["mgpu launch train.py"]
 
 
+@pytest.mark.parametrize(
+    ("test", "shown"),
+    [
+        ("args.multiprocessing_distributed", []),
+        ("args.setting == 'ddp'", []),
+        ("'RANK' not in os.environ", ["mgpu launch train.py"]),
+    ],
+)
+def test_no_launcher_is_named_where_an_option_makes_the_script_start_its_ranks(test: str, shown: list[str]) -> None:
+    text = BY_HAND.replace("import torch\n", "import os, torch\nargs = parse()\n", 1).replace(
+        '"nccl"', '"nccl", rank=args.rank or int(os.environ["RANK"])'
+    )
+    spawning = f"if {test}:\n    torch.multiprocessing.spawn(fit, nprocs=2)\nelse:\n    fit(net)\n"
+    assert next_of(read(text + spawning)) == shown
+
+
+def test_no_launcher_is_named_where_a_start_without_slurm_spawns() -> None:
+    spawning = 'if "SLURM_PROCID" in os.environ:\n    fit(net)\nelse:\n    torch.multiprocessing.spawn(fit, nprocs=2)\n'
+    assert next_of(read(BY_HAND.replace("import torch\n", "import os, torch\n", 1) + spawning)) == []
+    assert next_of(read(BY_HAND + "fit(net)\n")) == ["mgpu launch train.py"]
+
+
 def test_the_module_that_connects_the_ranks_is_named(tmp_path: Path) -> None:
     (tmp_path / "loop.py").write_text(BY_HAND)
     (tmp_path / "train.py").write_text("import loop\nloop.fit(net)\n")

@@ -242,6 +242,7 @@ def _lifted(script: Script, spots: Sequence[InScript], depth: int) -> list[InScr
     found = list(spots)
     new = found
     for _ in range(depth):
-        new = [site for spot in new for site in callers(script, spot) if site not in found]
-        found += dict.fromkeys(new)
+        sites = [site for spot in new for site in callers(script, spot) if site not in found]
+        new = [site for place, site in enumerate(sites) if site not in sites[:place]]  # a call has no hash
+        found += new
     return found

@@ -39,7 +39,7 @@ def _is_always_read(script: Script, call: ScriptCall, value: str) -> bool:
     """Whether the rank is read from this variable whenever the process group is started."""
     name = value.partition("'")[2].partition("'")[0]
     spots: list[ScriptCall | ScriptSet] = [
-        one for one in script.calls if one.reached and {value, f"'{name}'"} & set(one.arguments)
+        one for one in script.calls if one.reached and any(name in written for written in one.written)
     ]
     spots += [one for one in script.sets if value in one.value and one.reached]
     around = {*call.conditions, *call.guards}

@@ -21,7 +21,7 @@ from ._calls import (
     trainer_calls,
     trains,
 )
-from ._rank_paths import backward_calls, is_after_all
+from ._rank_paths import backward_calls, callers, is_after_all
 from ._slurm_ranks import has_one_gpu_per_task
 
 _CUDA_SEMANTICS = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
@@ -84,6 +84,20 @@ def _is_replaced(script: Script, spot: InScript) -> bool:
     )
 
 
+def _is_never_needed(script: Script, spot: InScript) -> bool:
+    """Whether this sets a parameter only if it is None, and every visible call passes a variable of that name."""
+    names = {spot.target} if isinstance(spot, ScriptSet) else set(getattr(spot, "targets", ()))
+    name = next((one for one in names if f"{one} is None" in spot.conditions), None)
+    sites = {(one.file, one.line, one.column) for one in callers(script, spot)}
+    made = [call for call in script.calls if (call.file, call.line, call.column) in sites]
+    if name is None or not sites or any(one.target == name and one.value == "None" for one in script.sets):
+        return False
+    passed = re.compile(rf"(?:\w+\.)*{re.escape(name)}")
+    last = spot.function.rpartition(".")[2]
+    made = [call for call in made if call.name.rpartition(".")[2] == last]
+    return len(made) == len(sites) and all(any(map(passed.fullmatch, call.written)) for call in made)
+
+
 def _is_only_named(spot: InScript) -> bool:
     """Whether this only gives a name to a GPU, and no code that runs reads the name."""
     return spot.unused and (
@@ -114,6 +128,7 @@ def script_device_fixed(script: Script) -> Answer:
         if not _is_on_some_ranks(one) and "device" in one.target.lower() and _FIXED.fullmatch(one.value)
     ]
     spots = [(spot, device) for spot, device in spots if not _is_replaced(script, spot) and not _is_only_named(spot)]
+    spots = [(spot, device) for spot, device in spots if not _is_never_needed(script, spot)]
     if not spots:
         return Ok("no GPU is named by number")
     spots.sort(key=lambda pair: (pair[0].file, pair[0].line, pair[0].column))

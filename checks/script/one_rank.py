@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import python
@@ -16,6 +17,7 @@ from ._rank_paths import (
     WRAPPED,
     backward_calls,
     by_hand,
+    dotted_names,
     has_rank_argument,
     own_loop,
     reached_by_every_rank,
@@ -93,10 +95,25 @@ def script_loads_on_one_rank(script: Script) -> Answer:
     Fix: Load it on every rank, or before the model is wrapped.
     """
     loads = visibly_called(script, calls(script, rf"(?:{WRAPPED}|{PREPARED})(?:\.module)?\.load_state_dict"))
-    wrong = [call for call in loads if _is_on_one_rank(call)]
+    wrong = [call for call in loads if _is_on_one_rank(call) and not _is_loaded_by_others(script, loads, call)]
     if not wrong:
         return Ok(f"{counted(len(loads), 'load')} into a wrapped model, none on one rank only")
     return finding(script, wrong[0], "only rank 0 loads this into the wrapped model", Fix(), wrong[1:])
+
+
+def _is_loaded_by_others(script: Script, loads: Sequence[ScriptCall], load: ScriptCall) -> bool:
+    """Whether the other ranks load the same file in another branch of the same function."""
+    same = [one for one in loads if (one.name, one.file, one.function) == (load.name, load.file, load.function)]
+    files = _loaded_files(script, load)
+    return any("not_main" in one.guards or "some" in one.guards for one in same if _loaded_files(script, one) & files)
+
+
+def _loaded_files(script: Script, load: ScriptCall) -> set[str]:
+    """Return the files that torch.load reads for a load_state_dict, as written."""
+    given = " ".join(load.written)
+    read = [call for call in calls(script, r"torch\.load") if (call.file, call.function) == (load.file, load.function)]
+    read = [call for call in read if call.guards == load.guards and call.line <= load.line and call.written]
+    return {call.written[0] for call in read if call.line == load.line or set(call.targets) & dotted_names([given])}
 
 
 @check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.broadcast")

@@ -10,10 +10,11 @@ from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import counted
 
-from ._calls import argument, calls, finding, text_of
+from ._calls import INIT, argument, calls, finding, reached_calls, text_of
 from ._rank_paths import (
     dotted_names,
     has_rank_argument,
+    is_after_all,
     is_per_sample,
     is_ruled_out,
     own_loop,
@@ -36,6 +37,8 @@ _ADDS = r".+\.add_(?:scalars?|image|images|figure|histogram|text|video|audio|emb
 _PLACE = re.compile(r"output|out_dir|save|path", re.IGNORECASE)
 # Sharded weights, and a function that writes only on the main process.
 _LEFT_TO_OTHERS = re.compile(r"get_state_dict|zero_?3|state_dict_type|DTensor|accelerator\.save\b")
+# What starts the process group.
+_STARTS = rf"{re.escape(INIT)}|deepspeed\.(?:init_distributed|initialize)"
 # Settings of wandb that do not depend on the number of processes.
 _PLAIN_SETTINGS = {"start_method", "code_dir", "save_code", "console", "init_timeout", "program"}
 # Arguments that configure a tracker for several processes only with a value that is not constant.
@@ -69,7 +72,7 @@ def script_saves_on_every_rank(script: Script) -> Answer:
     if not wrong:
         return Ok(f"{counted(len(saves), 'save call')}, each guarded or with a file per rank")
     what = wrong[0].name.rpartition(".")[2]
-    fix = commands(_main_condition(script))
+    fix = commands(_main_condition(script, wrong[0]))
     if script.speaks == "accelerate" and re.search(r"model|prepare", wrong[0].name, re.IGNORECASE):
         line = "{:dotted}(..., is_main_process=accelerator.is_main_process, save_function=accelerator.save)"
         fix = Fix("Pass it the process that writes.", (python(line, what),))
@@ -114,7 +117,11 @@ def script_writes_on_every_rank(script: Script) -> Answer:
     if not wrong:
         return Ok(f"{counted(len(writes), 'file')} opened for writing, each guarded or with a file per rank")
     return finding(
-        script, wrong[0], "every rank opens the same file for writing", commands(_main_condition(script)), wrong[1:]
+        script,
+        wrong[0],
+        "every rank opens the same file for writing",
+        commands(_main_condition(script, wrong[0])),
+        wrong[1:],
     )
 
 
@@ -137,7 +144,7 @@ def script_tracker_on_every_rank(script: Script) -> Answer:
     if not wrong:
         return Ok(f"{counted(len(trackers), 'tracker')}, each guarded or configured for several ranks")
     name = wrong[0].name.removeprefix("torch.utils.tensorboard.").removeprefix("writer.")
-    fix = commands(_main_condition(script))
+    fix = commands(_main_condition(script, wrong[0]))
     if script.speaks == "accelerate":
         library = "with Accelerator(log_with=...), accelerator.init_trackers(...) and accelerator.log(...)"
         fix = Fix(f"Start it only on the main process, or let accelerate do it, {library}.", fix.commands)
@@ -168,11 +175,19 @@ def _writes_on_one_rank(script: Script) -> bool:
     return bool(written) and not reached_by_every_rank(script, written)
 
 
-def _main_condition(script: Script) -> str:
-    """Return the condition that is true only on rank 0, in the style of this script."""
-    if script.speaks == "trainer":  # whose process group may not have started yet
+def _main_condition(script: Script, spot: ScriptCall) -> str:
+    """Return the condition that is true only on rank 0, in the style of this script, and that holds at this spot."""
+    if script.speaks == "accelerate":
+        return "if accelerator.is_main_process:"
+    starts = [call for call in reached_calls(script, _STARTS) if "single" not in call.guards]
+    # A process that the script spawns gets no RANK.
+    early = bool(starts) and not script.spawns and all(is_after_all(script, one, [spot]) for one in starts)
+    if script.speaks == "trainer" or early:  # whose process group has not started yet
         return "if int(os.environ.get('RANK', 0)) == 0:"
-    return "if accelerator.is_main_process:" if script.speaks == "accelerate" else "if dist.get_rank() == 0:"
+    before = [one for one in starts if is_after_all(script, spot, [one])]
+    if before and not any("distributed" not in one.guards or "distributed" in spot.guards for one in before):
+        return "if not dist.is_initialized() or dist.get_rank() == 0:"  # a run with one process starts no group
+    return "if dist.get_rank() == 0:"
 
 
 def _always_writes(script: Script, call: ScriptCall) -> bool:

@@ -42,6 +42,8 @@ _STEP = re.compile(
     r"|(?:opt(?:im\w*)?|engine|trainer|scaler|solver)\w*(?:\(\)|\[\])*\.step)",
     re.IGNORECASE,
 )
+_SPAWNS = re.compile(r"torch\.multiprocessing\.(?:spawn|start_processes)")
+_OF_SLURM = re.compile(r"not \(.*SLURM_")
 _MOST_NAMES = 5  # in one list
 
 
@@ -73,13 +75,15 @@ def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
     """The command that starts the script, with a launcher if that starts its ranks; or that changes it first.
 
     A script for one GPU would be started once per GPU, each time alone. If it is not known whether its ranks train
-    together, a few steps of it show that. Copies of a script that does not train, or whose ranks Ray starts, are of no
-    use.
+    together, a few steps of it show that. If an option decides who starts the ranks, no command is named. Copies of a
+    script that does not train, or whose ranks Ray starts, are of no use.
     """
     template = "mgpu smoke-test {:path}" if script.unclear else "mgpu launch {:path}"
     alone = script.unclear == OF_RAY or (script.speaks is None and not script.unclear) or bool(_other_library(script))
     alone = alone or script.speaks == "nothing"
     template = "python {:path}" if script.spawns_ranks or alone else template
+    if template.startswith("mgpu ") and _may_spawn(script):
+        return []
     if any(outcome.problem and "cannot_start" in outcome.check.tags for outcome in outcomes):
         return []
     if script.has_loop and any(outcome.problem and "portable" in outcome.check.tags for outcome in outcomes):
@@ -92,6 +96,15 @@ def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
     if template.startswith("python") and script.only_as_module:
         line = shell("python -m {:dotted}", script.only_as_module)
     return [line] if line else []
+
+
+def _may_spawn(script: Script) -> bool:
+    """Whether an option, or a start without Slurm, makes the script start its ranks itself: with a launcher, twice."""
+    spawning = [call for call in script.calls if call.reached and _SPAWNS.fullmatch(call.name)]
+    return any(
+        set(call.guards) <= {"distributed"} or any(_OF_SLURM.search(text) for text in call.conditions)
+        for call in spawning
+    )
 
 
 def not_examined(script: Script, screen: Screen) -> list[Line]:

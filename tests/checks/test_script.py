@@ -137,6 +137,42 @@ model = DDP(torch.nn.Linear(2, 2).to("cuda:0"), device_ids=[0])
 for batch in range(3):
     model(batch).sum().backward()
 """
+# A GPU by number for calls that pass none.
+DEFAULT_DEVICE = """\
+import torch
+def evaluate(model, device=None):
+    if device is None:
+        device = torch.device("cuda:0")
+    model.to(device)
+device = choose()
+model = torch.nn.Linear(2, 2).to(device)
+for batch in range(3):
+    model(batch).sum().backward()
+    optimizer.step()
+evaluate(model{})
+"""
+# Without Slurm, spawn starts the ranks.
+BY_SRUN_OR_SPAWN = """\
+import os, torch
+import torch.distributed as dist
+def train(rank, world):
+    if "SLURM_PROCID" in os.environ:
+        rank = int(os.environ["SLURM_PROCID"])
+        dist.init_process_group("nccl")
+    else:
+        dist.init_process_group("nccl", rank=rank, world_size=world)
+    torch.cuda.set_device(rank)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    for batch in range(3):
+        model(batch).sum().backward()
+def main():
+    if "SLURM_PROCID" in os.environ:
+        rank = int(os.environ["SLURM_PROCID"])
+        train(rank, 2)
+    else:
+        torch.multiprocessing.spawn(train, args=(2,), nprocs=2)
+main()
+"""
 UPDATES = """\
 import torch
 def update(model, batch):
@@ -169,6 +205,19 @@ def set_up():
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 main()
 """
+# The __call__ of an object moves the model.
+MOVED_BY_OBJECT = (
+    SET_LATER.replace("    global model\n", "")
+    .replace("    model = torch.nn.Linear(2, 2).cuda()\n", "    model = Mover()(2)\n")
+    .replace(
+        "def set_up",
+        """\
+class Mover:
+    def __call__(self, size):
+        return torch.nn.Linear(size, size).cuda()
+def set_up""",
+    )
+)
 # The trained model is loaded again on all GPUs, to merge it.
 TRAINED_THEN_LOADED = """\
 from transformers import AutoModelForCausalLM, Trainer
@@ -261,10 +310,13 @@ CASES = (
     *(informs("script_rank_from_slurm", "only srun can start the ranks", command, script=read(BY_SRUN.format(gpu)))
         for gpu, command in (("gpu", "srun --ntasks=2 --gpus-per-task=1 python train.py"),
             ("rank % 4", "srun --ntasks-per-node=2 --gpus-per-node=2 python train.py"))),
+    informs("script_rank_from_slurm", "only srun can start the ranks", "srun", at=(6, 9), script=read(
+        BY_SRUN_OR_SPAWN.replace('"nccl")', '"nccl", rank=rank, world_size=world)'))),
     *(well("script_rank_from_slurm", "not come from Slurm alone", script=read(text)) for text in (
         BY_SRUN.format("gpu").replace('int(os.environ["SLURM_PROCID"])',
             'int(os.environ.get("SLURM_PROCID", os.environ.get("RANK", 0)))'),
         BY_SRUN.format("gpu").replace("SLURM_PROCID", "RANK"),
+        BY_SRUN_OR_SPAWN,
         BY_SRUN.format("gpu").replace(
             "rank, gpu =", "gpu, rank = 0, args.local_rank\nif 'SLURM_PROCID' in os.environ:\n    rank, gpu ="))),
     *(well(check, "", script=read(BY_SRUN.format("gpu")))
@@ -358,15 +410,22 @@ CASES = (
         script=bad("devices-every-rank-on-cuda-0")),
     well("script_device_fixed", "no GPU is named", script=good("devices-every-rank-on-cuda-0")),
     well("script_device_fixed", "no visible training", script=script()),
+    *(well("script_device_fixed", "no GPU is named", script=read(DEFAULT_DEVICE.format(given)))
+        for given in (", device", ", device=device")),
+    *(warns("script_device_fixed", "'cuda:0' is the same GPU on every rank", "LOCAL_RANK", at=(4, 18),
+        script=read(text)) for text in (
+            DEFAULT_DEVICE.format(""), DEFAULT_DEVICE.format(", device") + "evaluate(model)\n",
+            DEFAULT_DEVICE.format(", device").replace("choose()", "None"))),
     warns("script_device_not_set", '"cuda" is GPU 0 on every rank', "torch.cuda.set_device(int(os.environ",
         script=bad("devices-current-device-never-chosen")),
     *(warns("script_device_not_set", "its GPU is selected later, in line", "torch.cuda.set_device(int(os.environ",
         at=at, script=read(text)) for text, at in (
             (TO_CUDA.format('.to("cuda")'), (3, 9)), (TO_CUDA.format('.to(torch.device("cuda"))'), (3, 9)),
-            (TO_CUDA.format(".cuda()"), (3, 9)), (SET_LATER, (5, 13)))),
+            (TO_CUDA.format(".cuda()"), (3, 9)), (SET_LATER, (5, 13)), (MOVED_BY_OBJECT, (9, 16)))),
     *(well("script_device_not_set", "", script=read(text)) for text in (
         TO_CUDA.format('.to("cpu")'), TO_CUDA.format("") + 'model.to("cuda")\n', TO_CUDA.format(".to(device)"),
-        SET_LATER.replace("    rank = set_up()\n", "").replace("    model =", "    rank = set_up()\n    model ="))),
+        *(text.replace("    rank = set_up()\n", "").replace("    model =", "    rank = set_up()\n    model =")
+            for text in (SET_LATER, MOVED_BY_OBJECT)))),
     well("script_device_not_set", "selected in line 7", script=good("devices-current-device-never-chosen")),
     informs("script_device_by_global_rank", "selected by the global rank", "LOCAL_RANK",
         script=bad("devices-gpu-by-the-global-rank")),

@@ -38,6 +38,9 @@ if accelerator.is_main_process:
     optimizer.step()
 """
 LOADS = "if dist.get_rank() == 0:\n    net.module.load_state_dict(torch.load(path))\n"
+# The other ranks load it themselves.
+LOADS_TOO = LOADS + "if dist.get_rank() != 0:\n    net.module.load_state_dict({})\n"
+IN_ELSE = LOADS + "else:\n    net.module.load_state_dict({})\n"
 BEFORE = "if dist.get_rank() == 0:\n    model.load_state_dict(torch.load(path))\n"
 SENDS = "dist.broadcast(x, src=dist.get_rank())\n"
 WORLD = HEAD.replace("dist.init", 'os.environ["WORLD_SIZE"] = "1"\ndist.init')
@@ -119,6 +122,10 @@ CASES = (
     well("script_steps_on_one_rank", "2 calls of step()", script=read(HEAD + LOOP)),
     warns("script_loads_on_one_rank", "only rank 0 loads this", "before the model is wrapped",
         script=read(HEAD + LOADS)),
+    *(well("script_loads_on_one_rank", "2 loads", script=read(HEAD + text.format("torch.load(path)")))
+        for text in (LOADS_TOO, IN_ELSE)),
+    *(warns("script_loads_on_one_rank", "only rank 0 loads this", "before the model is wrapped",
+        script=read(HEAD + text.format("torch.load(other)"))) for text in (LOADS_TOO, IN_ELSE)),
     well("script_loads_on_one_rank", "0 loads", script=read(HEAD + BEFORE)),
     well("script_loads_on_one_rank", "1 load", script=read(HEAD + LOADS.replace("if dist.get_rank() == 0", "if True"))),
     warns("script_sends_from_every_rank", "src=torch.distributed.get_rank() is another rank", "src=0",

@@ -27,6 +27,45 @@ for step in range(9):
 """
 HOOK = HEAD + 'def hook(model):\n    torch.save(model, "x.pt")\nlibrary.register(hook)\n'
 TWICE = HEAD + 'torch.save(model, "x.pt")\ntorch.save(model, "y.pt")\n'
+# A decorator of the script decides which ranks save.
+_RUN = "return func(self, *given)"
+_BODY = {
+    "main": f"            if self.rank_id == 0:\n                {_RUN}\n",
+    "returns": f"            if dist.get_rank() != 0:\n                return None\n            {_RUN}\n",
+    "timed": f"            if self.rank_id == 0:\n                print(time.time())\n            {_RUN}\n",
+    "both": f"            if self.rank_id == 0:\n                {_RUN}\n            return func(self)\n",
+}
+DECORATED = {
+    name: HEAD
+    + f"""\
+class Saver:
+    def __init__(self, rank_id):
+        self.rank_id = rank_id
+    def masked(func):
+        def inner(self, *given):
+{body}\
+        return inner
+    @masked
+    def save(self):
+        torch.save(model, "x.pt")
+Saver(rank).save()
+"""
+    for name, body in _BODY.items()
+}
+OF_FUNCTION = (
+    HEAD
+    + """\
+def masked(func):
+    def inner(*given):
+        if rank == 0:
+            func(*given)
+    return inner
+@masked
+def save():
+    torch.save(model, "x.pt")
+save()
+"""
+)
 # An object that saves when it is called.
 CALLED = (
     HEAD
@@ -114,13 +153,42 @@ def by_trainer(after: str = "pass", before: str = "pass", trainer: str = "Traine
     return read(BY_TRAINER.format(after=after, before=before, trainer=trainer))
 
 
+# The tracker starts where no process group may exist.
+TRACKED = """\
+import os, torch, wandb
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+def train(world_size):
+    {}
+    model = DDP(torch.nn.Linear(2, 2))
+    for step in range(9):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+if __name__ == "__main__":
+    {}
+    train(2)
+    {}
+"""
+_START, _TRACK = 'dist.init_process_group("nccl")', "wandb.init()"
+
 CASES = (
+    *(warns("script_tracker_on_every_rank", "every rank calls wandb.init()", line, script=read(TRACKED.format(*parts)))
+        for parts, line in (
+            ((_START, _TRACK, "pass"), "int(os.environ.get('RANK', 0)) == 0:"),
+            ((_START, "pass", _TRACK), "if dist.get_rank() == 0:"),
+            ((f"{_START}; {_TRACK}", "pass", "pass"), "if dist.get_rank() == 0:"),
+            (("pass", f"{_START}; {_TRACK}", "pass"), "if dist.get_rank() == 0:"),
+            ((f"if world_size > 1: {_START}", "pass", _TRACK), "if not dist.is_initialized() or dist.get_rank()"))),
     *(warns("script_saves_on_every_rank", "line 10: every rank runs save_pretrained()", "trainer.save_model",
         script=by_trainer(line, trainer=kind))
         for line in ("model.save_pretrained('out')", "trainer.model.save_pretrained('out')")
         for kind in ("Trainer", "Own")),
     warns("script_saves_on_every_rank", "every rank runs save()", "trainer.is_world_process_zero()", script=by_trainer(
         "torch.save(model.lm_head, 'head.pt')")),
+    *(well("script_saves_on_every_rank", "1 save call", script=read(text))
+        for text in (DECORATED["main"], DECORATED["returns"], OF_FUNCTION)),
+    *(warns("script_saves_on_every_rank", "every rank runs save() to the same file", "get_rank", script=read(text))
+        for text in (DECORATED["timed"], DECORATED["both"], OF_FUNCTION.replace("rank == 0", "given"))),
     *(well("script_saves_on_every_rank", "sav", script=by_trainer(after, before)) for after, before in (
         ("if trainer.is_world_process_zero():\n        model.save_pretrained('out')", "pass"),
         ("if trainer.args.should_save:\n        model.save_pretrained('out')", "pass"),

@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Callable, Sequence
 
-from mgpu.readers.training_script.rank_conditions import Guards
+from mgpu.readers.training_script.branches import leaves
+from mgpu.readers.training_script.rank_conditions import Guards, Split, merge_guards
 
 # fmt: off
 # Decorators that run a function only on some ranks.
@@ -28,3 +29,31 @@ def are_registering(decorators: Sequence[ast.expr], resolve: Callable[[ast.expr]
     """Whether one of these decorators may pass its function or class to a library that uses it."""
     names = [(resolve(one) or "?").removesuffix("()") for one in decorators]
     return not all(INERT.fullmatch(name) for name in names)
+
+
+def own_ranks(decorator: ast.FunctionDef | ast.AsyncFunctionDef, split: Callable[[ast.expr], Split]) -> Guards:
+    """Return the ranks on which the script's own decorator runs the function it gets.
+
+    `split` returns the ranks for which a condition is true, and those for which it is false.
+    """
+    inner = [one for one in decorator.body if isinstance(one, ast.FunctionDef)]
+    given = decorator.args.args[:1]
+    if len(inner) != 1 or not given:
+        return ()
+    left: Guards = ()  # the ranks that an `if` before has not sent back
+    runs: list[Guards] = []
+    for statement in inner[0].body:
+        if not isinstance(statement, ast.If):
+            runs += [left] * _calls_of(given[0].arg, [statement])
+            continue
+        yes, no = split(statement.test)
+        runs += [merge_guards(left, yes)] * _calls_of(given[0].arg, statement.body)
+        runs += [merge_guards(left, no)] * _calls_of(given[0].arg, statement.orelse)
+        left = merge_guards(left, no) if leaves(statement.body) else left
+    return tuple(guard for guard in runs[0] if all(guard in one for one in runs)) if runs else ()
+
+
+def _calls_of(name: str, body: Sequence[ast.stmt]) -> int:
+    """Return how often a function is called in these statements."""
+    nodes = (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return sum(isinstance(node.func, ast.Name) and node.func.id == name for node in nodes)

@@ -33,7 +33,7 @@ _DISTRIBUTED_NAME = re.compile(
     r"|is_dist_avail_and_initialized|parallel|fsdp|use_distributed)(?:['\"]\])?$|is_initialized\(\)$|is_distributed"
 )
 _RANK_NAME = re.compile(
-    r"(?:^|[._'\"])(?:\w*_)?(?:rank|process_index|proc_id|procid|gpu|gpu_id|local_process_index|global_rank)(?:['\"]\])?$"
+    r"(?:^|[._'\"])(?:\w*_)?(?:rank|rank_id|process_index|proc_id|procid|gpu|gpu_id|local_process_index|global_rank)(?:['\"]\])?$"
     r"|(?:get_)?(?:local_|global_|world_)?rank\(\)$|\bLOCAL_RANK\b|\bRANK\b|\bSLURM_PROCID\b|\bSLURM_LOCALID\b"
     r"|get_ordinal\(\)$",
     re.IGNORECASE,
@@ -98,6 +98,12 @@ def _classify_library_object(test: ast.expr, name_of: Callable[[ast.expr], str])
     if isinstance(test, ast.Name | ast.Attribute) and _LIBRARY_OBJECT.search(name_of(test)):
         return _SINGLE[1], _SINGLE[0]
     return None
+
+
+def asks_environment(test: ast.expr) -> bool:
+    """Whether a condition asks for a variable of the environment: both branches may be for several ranks."""
+    one_test = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In | ast.NotIn)
+    return one_test and ast.unparse(test).endswith("environ")
 
 
 def _all_of(parts: list[Split]) -> Split:

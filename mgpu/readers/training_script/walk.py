@@ -22,9 +22,9 @@ from mgpu.readers.training_script.branches import (
 )
 from mgpu.readers.training_script.call_arguments import bind_arguments
 from mgpu.readers.training_script.decided_tests import Constants, Place, decides
-from mgpu.readers.training_script.decorators import RANKS_OF, are_registering
+from mgpu.readers.training_script.decorators import RANKS_OF, are_registering, own_ranks
 from mgpu.readers.training_script.names import MOST, Frame
-from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, merge_guards
+from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, asks_environment, merge_guards
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot
 from mgpu.readers.training_script.spawned import bind_rest, spawned_functions
 from mgpu.readers.training_script.targets import annotated_object, names_in, value_pairs
@@ -136,7 +136,7 @@ class Walk:
         if (fixed := self._fixed(node, frame)) is not None:
             self._body(node.body if fixed else node.orelse, frame, around)
             return
-        plain = not yes or isinstance(node.test, ast.BoolOp)
+        plain = not yes or isinstance(node.test, ast.BoolOp) or asks_environment(node.test)
         yes_words, no_words = ((words,), (f"not ({words})",)) if plain else ((), ())
         if is_for_one_process(node, frame):
             self.alone.add(words)
@@ -226,7 +226,9 @@ class Walk:
         for decorator in node.decorator_list:
             frame.look(decorator, around)
             name = (frame.resolve(decorator) or "").removesuffix("()").rpartition(".")[2]
-            guards = merge_guards(guards, RANKS_OF.get(name, ()))
+            own = self.by_name.get(f"{frame.owner}.{name}" if frame.owner else frame.resolve(decorator) or "")
+            found = own_ranks(own.node, frame.split) if own is not None else ()
+            guards = merge_guards(guards, RANKS_OF.get(name, found))
         decorated = are_registering(node.decorator_list, frame.resolve)
         unsure = (merge_guards(around[0], ("some",)), *around[1:])  # a caller may pass another value
         for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
