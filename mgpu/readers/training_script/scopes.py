@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from mgpu.errors import clip
-from mgpu.readers.training_script.rank_conditions import Guards, Split
+from mgpu.readers.training_script.rank_conditions import Guards, Split, merge_guards
 
 LONGEST = 80  # characters of a value
 
@@ -161,3 +161,14 @@ class Walk(Protocol):
 
     def record_call(self, name: str, node: ast.expr, frame: Any, around: Around) -> Function | None:
         """Record a call of the script's own function, and read the function if it has not been read."""
+
+
+def under(around: Around, guards: Guards, conditions: tuple[str, ...], test: str) -> Around:
+    """Return a context under a condition: its guards, and the condition itself if it is another one."""
+    tests = (*around[4], test) if guards else around[4]
+    return merge_guards(around[0], guards), around[1] + conditions, around[2], around[3], tests
+
+
+def within(around: Around, *contexts: str) -> Around:
+    """Return a context in which further ones hold: a `with`, an error that is caught."""
+    return (*around[:3], (*around[3], *contexts), *around[4:])

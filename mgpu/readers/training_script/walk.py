@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mgpu.readers.training_script.aliases import canonical
 from mgpu.readers.training_script.branches import (
     caught_errors,
     constant_flags,
@@ -23,9 +22,10 @@ from mgpu.readers.training_script.branches import (
 from mgpu.readers.training_script.call_arguments import bind_arguments
 from mgpu.readers.training_script.decided_tests import Constants, Place, decides
 from mgpu.readers.training_script.decorators import RANKS_OF, are_registering, own_ranks
+from mgpu.readers.training_script.imported_names import read_import, read_import_from
 from mgpu.readers.training_script.names import MOST, Frame
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, asks_environment, merge_guards
-from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot
+from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot, under, within
 from mgpu.readers.training_script.spawned import bind_rest, spawned_functions
 from mgpu.readers.training_script.targets import annotated_object, names_in, value_pairs
 from mgpu.readers.training_script.used_parameters import needed_classes
@@ -119,7 +119,7 @@ class Walk:
                 if fixed is not None and taken and leaves(taken):
                     break  # the rest is not reached
                 passing = remaining(statement, frame) if fixed is None else ()
-                around = _under(around, passing, (), frame.condition(statement.test, negated=True))
+                around = under(around, passing, (), frame.condition(statement.test, negated=True))
             elif leaves([statement]):
                 break
 
@@ -140,7 +140,7 @@ class Walk:
         yes_words, no_words = ((words,), (f"not ({words})",)) if plain else ((), ())
         if is_for_one_process(node, frame):
             self.alone.add(words)
-        outer = _under(around, yes, yes_words, words)
+        outer = under(around, yes, yes_words, words)
         if not node.orelse:
             self._body(node.body, frame, outer)
             return
@@ -153,7 +153,7 @@ class Walk:
         ]
         for names, old, new in zip(held, before, bound, strict=True):  # the other branch starts from the old values
             names.update({name: old[name] for name in new if name in old})
-        self._body(node.orelse, frame, _under(around, no, no_words, frame.condition(node.test, negated=True)))
+        self._body(node.orelse, frame, under(around, no, no_words, frame.condition(node.test, negated=True)))
         for names, old, new in zip(held, before, bound, strict=True):
             kept = {name: value for name, value in new.items() if names.get(name) == old.get(name, value)}
             wrapped = {name: value for name, value in new.items() if _WRAPPED.fullmatch(value)}
@@ -204,15 +204,15 @@ class Walk:
             name = frame.resolve(item.context_expr) or frame.source.words(item.context_expr)
             if item.optional_vars is not None:
                 frame.bind(item.optional_vars, item.context_expr)
-            around = _within(around, name.removesuffix("()"))
+            around = within(around, name.removesuffix("()"))
         self._body(node.body, frame, around)
 
     def _try(self, node: ast.Try, frame: Frame, around: Around) -> None:
-        self._body(node.body, frame, _within(around, *caught_errors(node)))
+        self._body(node.body, frame, within(around, *caught_errors(node)))
         for handler in node.handlers:
             ended = handler.type is not None and "StopIteration" in ast.unparse(handler.type)
             interrupted = handler.type is not None and "KeyboardInterrupt" in ast.unparse(handler.type)
-            self._body(handler.body, frame, _within(around, *(STOPPED,) * ended, *(INTERRUPTED,) * interrupted))
+            self._body(handler.body, frame, within(around, *(STOPPED,) * ended, *(INTERRUPTED,) * interrupted))
         for body in (node.orelse, node.finalbody):
             self._body(body, frame, around)
 
@@ -262,42 +262,6 @@ class Walk:
         inner = Frame(self, frame.source, Scope({}, frame.scope), frame.number, name, known)
         self.needed[known] = needed_classes(node, inner.resolve)
         self._body(node.body, inner, around)
-
-    def _import(self, node: ast.Import, frame: Frame, around: Around) -> None:
-        for alias in node.names:
-            self._load(alias.name)
-            self.imports.add(alias.name)
-            if alias.asname:
-                frame.scope.names[alias.asname] = canonical(alias.name)
-            else:
-                top = alias.name.partition(".")[0]
-                frame.scope.names[top] = top
-
-    def _import_from(self, node: ast.ImportFrom, frame: Frame, around: Around) -> None:
-        if not (module := frame.source.module_of(node)):
-            return
-        names = self._load(module)
-        for alias in node.names:
-            if alias.name == "*":
-                frame.scope.names.update({k: v for k, v in (names.names if names else {}).items() if k[0] != "_"})
-                if names is not None:  # also from a file that is not read because it only defines layers
-                    frame.scope.names.setdefault("nn", "torch.nn")
-                self.imports.add(f"{module}.*")
-                continue
-            whole = f"{module}.{alias.name}"
-            self.imports.add(whole)
-            bound = names.names.get(alias.name) if names is not None else None
-            frame.note_read(alias.name if alias.asname else "")
-            if bound is None and names is not None:
-                self.find(self, whole)  # a module in that package
-            frame.scope.names[alias.asname or alias.name] = canonical(bound or whole)
-            if names is not None and (split := names.splits.get(alias.name)) is not None:
-                frame.scope.splits[alias.asname or alias.name] = split
-
-    def _load(self, module: str) -> Scope | None:
-        if (found := self.find(self, module)) is None:
-            self.elsewhere.add(module)
-        return found
 
     def _assign(self, node: ast.Assign, frame: Frame, around: Around) -> None:
         for value, targets in value_pairs(node):
@@ -418,22 +382,12 @@ class Walk:
         return None
 
 
-def _under(around: Around, guards: Guards, conditions: tuple[str, ...], test: str) -> Around:
-    """Return a context under a condition: its guards, and the condition itself if it is another one."""
-    tests = (*around[4], test) if guards else around[4]
-    return merge_guards(around[0], guards), around[1] + conditions, around[2], around[3], tests
-
-
-def _within(around: Around, *contexts: str) -> Around:
-    return (*around[:3], (*around[3], *contexts), *around[4:])
-
-
 # fmt: off
 _STATEMENTS: dict[type[ast.stmt], Callable[..., None]] = {
     ast.If: Walk._if, ast.For: Walk._for, ast.AsyncFor: Walk._for, ast.While: Walk._while, ast.With: Walk._with,
     ast.AsyncWith: Walk._with, ast.Try: Walk._try, ast.Match: Walk._match, ast.FunctionDef: Walk._function,
-    ast.AsyncFunctionDef: Walk._function, ast.ClassDef: Walk._class, ast.Import: Walk._import,
-    ast.ImportFrom: Walk._import_from, ast.Assign: Walk._assign, ast.AnnAssign: Walk._annotated_assign,
+    ast.AsyncFunctionDef: Walk._function, ast.ClassDef: Walk._class, ast.Import: read_import,
+    ast.ImportFrom: read_import_from, ast.Assign: Walk._assign, ast.AnnAssign: Walk._annotated_assign,
     ast.AugAssign: Walk._augmented_assign, ast.Expr: Walk._expression, ast.Return: Walk._return,
     ast.Raise: Walk._raise, ast.Break: Walk._jump, ast.Continue: Walk._jump,
 }

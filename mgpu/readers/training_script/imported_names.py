@@ -1,0 +1,54 @@
+"""Which names do a script's imports bind, and to what? The modules of its own folder are read for them."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from mgpu.readers.training_script.aliases import canonical
+from mgpu.readers.training_script.names import Frame
+from mgpu.readers.training_script.scopes import Around, Scope
+
+if TYPE_CHECKING:
+    from mgpu.readers.training_script.walk import Walk
+
+
+def read_import(walk: Walk, node: ast.Import, frame: Frame, around: Around) -> None:
+    """Bind the names of an `import`."""
+    for alias in node.names:
+        _load(walk, alias.name)
+        walk.imports.add(alias.name)
+        if alias.asname:
+            frame.scope.names[alias.asname] = canonical(alias.name)
+        else:
+            top = alias.name.partition(".")[0]
+            frame.scope.names[top] = top
+
+
+def read_import_from(walk: Walk, node: ast.ImportFrom, frame: Frame, around: Around) -> None:
+    """Bind the names of a `from ... import`."""
+    if not (module := frame.source.module_of(node)):
+        return
+    names = _load(walk, module)
+    for alias in node.names:
+        if alias.name == "*":
+            frame.scope.names.update({k: v for k, v in (names.names if names else {}).items() if k[0] != "_"})
+            if names is not None:  # also from a file that is not read because it only defines layers
+                frame.scope.names.setdefault("nn", "torch.nn")
+            walk.imports.add(f"{module}.*")
+            continue
+        whole = f"{module}.{alias.name}"
+        walk.imports.add(whole)
+        bound = names.names.get(alias.name) if names is not None else None
+        frame.note_read(alias.name if alias.asname else "")
+        if bound is None and names is not None:
+            walk.find(walk, whole)  # a module in that package
+        frame.scope.names[alias.asname or alias.name] = canonical(bound or whole)
+        if names is not None and (split := names.splits.get(alias.name)) is not None:
+            frame.scope.splits[alias.asname or alias.name] = split
+
+
+def _load(walk: Walk, module: str) -> Scope | None:
+    if (found := walk.find(walk, module)) is None:
+        walk.elsewhere.add(module)
+    return found
