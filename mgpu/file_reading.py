@@ -43,6 +43,14 @@ class Unreadable(OSError):
         super().__init__(number, why)
 
 
+def current_folder() -> str | None:
+    """Return the current folder; None if it was deleted."""
+    try:
+        return os.path.realpath(os.getcwd())
+    except OSError:
+        return None
+
+
 def read(path: str | Path, *, most: int, wait_s: float = WAIT_S) -> bytes:
     """Return the bytes of a regular file, or of a pipe that was handed over (`<(command)`, /dev/stdin).
 

@@ -59,7 +59,7 @@ LONG_FILES = (
     "test_gpu_stress", "test_smoke_bandwidth", "test_smoke_checkpoint", "test_smoke_training", "test_memory",
     "test_machines", "test_corruption", "test_fuzz", "test_gate", "test_fixes_fed_back", "test_config_fuzz",
     "test_model_lookup", "test_answers", "test_documentation", "test_style", "test_shown_commands", "test_secrets",
-    "test_every_check", "test_log", "test_triage",
+    "test_every_check", "test_triage",
 )  # fmt: skip
 
 

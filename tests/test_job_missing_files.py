@@ -142,3 +142,13 @@ def test_a_setup_script_or_git_may_make_the_folder() -> None:
     Path(".gitignore").write_text("")
     Path("setup.sh").write_text("mkdir -p logs\n")
     assert folders(f"{TORCHRUN} > logs/a.log") == [("logs", False, "setup.sh makes it")]
+
+
+def test_the_current_folder_can_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = read(f"{ACCELERATE} > logs/a.txt")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    found = job_script_read.read(tmp_path / script.path)
+    assert [one.path for one in found.missing] == ["conf/a.yaml"] and [one.path for one in found.redirects] == ["logs"]

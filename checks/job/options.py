@@ -16,8 +16,7 @@ _ARGPARSE = "https://docs.python.org/3/library/argparse.html#argument-abbreviati
 def job_option_unknown_to_script(job_script: JobScript) -> Answer:
     """A launch passes an option that its training script does not accept.
 
-    Why: argparse stops every rank at the start: "error: unrecognized arguments". The job has waited in the queue for
-    nothing.
+    Why: argparse stops every rank at the start: "error: unrecognized arguments".
     More: argparse also accepts the beginning of an option, but no other spelling: --learning-rate is not
     --learning_rate. This is reported only if the script itself shows all of its options: each one is a literal, and no
     library adds any.

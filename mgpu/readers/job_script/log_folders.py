@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
+from mgpu.file_reading import current_folder
 from mgpu.readers.job_script.python_files import content
 from mgpu.snapshot import Directive, JobFolder
 
@@ -108,7 +109,8 @@ def _maker(folder: str, path: Path) -> Maker:
 def is_ignored(written: str, path: Path) -> bool:
     """Whether git ignores a path, relative to the folder where the job is submitted; `path`: of the job script."""
     root = root_of(path)
-    for submitted in dict.fromkeys((Path.cwd(), path.absolute().parent)):
+    folders = [Path(here)] if (here := current_folder()) else []
+    for submitted in dict.fromkeys((*folders, path.absolute().parent)):
         for above in _up_to(submitted, root):
             whole = os.path.relpath(submitted / written, above)
             if _ignored(whole, content(above / _IGNORES, _LARGEST_BYTES)):
@@ -121,7 +123,8 @@ def root_of(path: Path) -> Path:
     own = path.absolute().parent
     above = [own, *list(own.parents)[:_ABOVE]]
     found = next((one for one in above if os.path.exists(one / ".git")), None)
-    return found or (Path.cwd() if Path.cwd() in above else own)
+    here = current_folder()
+    return found or (Path(here) if here and Path(here) in above else own)
 
 
 def _up_to(folder: Path, root: Path) -> Iterator[Path]:

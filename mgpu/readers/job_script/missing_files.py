@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from mgpu.file_reading import current_folder
 from mgpu.readers.job_script import programs
 from mgpu.readers.job_script.config_options import configs_of
 from mgpu.readers.job_script.deepspeed_options import deepspeed_files
@@ -156,7 +157,8 @@ class MissingFiles:
         own = self._path.absolute().parent
         root = root_of(self._path)
         above = [one for one in own.parents if one == root or root in one.parents]
-        return [start / folder for start in dict.fromkeys((Path.cwd(), own, *above))]
+        here = [Path(current)] if (current := current_folder()) else []
+        return [start / folder for start in dict.fromkeys((*here, own, *above))]
 
     def _is_elsewhere(self, command: JobCommand, folder: str) -> bool:
         """Whether a command runs in a folder that is not known here: in a container, on another machine, after a cd."""

@@ -12,11 +12,12 @@ from functools import cached_property
 from pathlib import Path
 
 from mgpu import file_reading
+from mgpu.file_reading import current_folder
 from mgpu.readers.log.line import shown_text
 from mgpu.readers.sources import bindings
 from mgpu.readers.sources.shown_code import shown_code
 from mgpu.readers.training_script import python_source
-from mgpu.readers.training_script.local_modules import current_folder, project_folder
+from mgpu.readers.training_script.local_modules import project_folder
 
 _MOST_FILES = 60
 _MOST_BYTES = 2 << 20  # of all files together: parsed in about 1 s (measured on one core, 2026-11)

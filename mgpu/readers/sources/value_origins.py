@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from mgpu.file_reading import current_folder
 from mgpu.readers.sources import gradient_modes
 from mgpu.readers.sources.frame_scopes import Scope, scope_of
 from mgpu.readers.sources.lookup import Lookup, raised_if
 from mgpu.readers.sources.source_files import Changed, Sources
-from mgpu.readers.training_script.local_modules import current_folder
 from mgpu.snapshot import Definition, Log, UncaughtException
 
 _EXCEPTIONS = 6  # of a log whose lines are looked up

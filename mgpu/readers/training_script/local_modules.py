@@ -8,6 +8,7 @@ import re
 import sys
 from pathlib import Path
 
+from mgpu.file_reading import current_folder
 from mgpu.readers.training_script.known_libraries import FRAMEWORKS, HARMLESS
 from mgpu.readers.training_script.python_source import PYTHON, newer_python, parse, read_bytes, syntax_error
 from mgpu.readers.training_script.scopes import Scope, Source
@@ -49,14 +50,6 @@ def project_folder(folder: str) -> str:
             return here if len(here) < len(top) else top
         here = os.path.dirname(here)
     return top
-
-
-def current_folder() -> str | None:
-    """Return the current folder; None if it was deleted."""
-    try:
-        return os.path.realpath(os.getcwd())
-    except OSError:
-        return None
 
 
 class LocalModules:
