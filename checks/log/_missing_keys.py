@@ -24,6 +24,7 @@ _ITEMS = re.compile(r"(?:^|\.|_)(?:row|item|record|elem|element|entry|ann|annota
 _VOCABULARIES = re.compile(
     r"(?:^|\W|_)(?:stoi|[cwt]2[ix]|vocab(?:ulary)?|(?:char|chr|ch|word|tok|token)s?_?(?:2|to)_?(?:idx|id|ix|index|int|i)s?)\W*$"
 )
+_REMOVED = ", or Trainer, which removes the columns that forward() does not name (remove_unused_columns)"
 _OF_TRAINER = frozenset({"transformers", "trl"})
 
 
@@ -72,22 +73,9 @@ def _missing(name: str, key: str, one: UncaughtException, index: str) -> Meaning
     printed = Fix("Print what it has, before that line.", (_print_keys(name),))
     of = name.partition("[")[0]
     if _VOCABULARIES.search(name):
-        return Meaning(
-            f"the vocabulary {name} has no entry for {key} ({one.place})",
-            "It was made from other data: the text that the run reads has a character, a word or a token that was not "
-            "in it, or the file of the vocabulary is of another data set or an older version of this one.",
-            (
-                Fix("Make the vocabulary again from all the text that the run reads, and delete the cached one."),
-                Fix("Map what is unknown to a token of its own, or remove it from the text."),
-            ),
-            of_code=False,
-        )
+        return _not_in_vocabulary(name, key, one)
     if _BATCHES.search(of):
-        removed = (
-            ", or Trainer, which removes the columns that forward() does not name (remove_unused_columns)"
-            if _OF_TRAINER & {*one.packages}
-            else ""
-        )
+        removed = _REMOVED if _OF_TRAINER & {*one.packages} else ""
         return Meaning(
             f"{name} has no key {key}: the dataset or the collate function probably does not make it ({one.place})",
             "The data has other fields than the script reads: another dataset or split, a renamed column, a field that "
@@ -115,6 +103,20 @@ def _missing(name: str, key: str, one: UncaughtException, index: str) -> Meaning
         "What fills it does not make this key: another version of the data or the config, a misspelled name, or a case "
         "that was not added to a table.",
         (printed, Fix(f"Use a key that it has, or add {key} where {name} is made.")),
+    )
+
+
+def _not_in_vocabulary(name: str, key: str, one: UncaughtException) -> Meaning:
+    """Explain a character, a word or a token that a vocabulary does not have."""
+    return Meaning(
+        f"the vocabulary {name} has no entry for {key} ({one.place})",
+        "It was made from other data: the text that the run reads has a character, a word or a token that was not "
+        "in it, or the file of the vocabulary is of another data set or an older version of this one.",
+        (
+            Fix("Make the vocabulary again from all the text that the run reads, and delete the cached one."),
+            Fix("Map what is unknown to a token of its own, or remove it from the text."),
+        ),
+        of_code=False,
     )
 
 

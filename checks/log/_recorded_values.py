@@ -1,6 +1,6 @@
 """What do the values that the recorder noted on the failed line say about the exception, beyond its message?
 
-Only of a launch: a log that somebody sent has no such values.
+Only of a launch: a log from another machine has no such values.
 """
 
 from __future__ import annotations

@@ -67,12 +67,7 @@ def script_meeting_point_fixed(script: Script) -> Answer:
 
     Fix: Remove the address. init_process_group("nccl") reads the launcher's.
     """
-    if (
-        script.spawns
-        or calls(script, SPAWNS.pattern)
-        or _starts_processes(script)
-        or sets(script, r"os\.environ\['RANK'\]")
-    ):
+    if _starts_its_ranks(script):
         return Ok("the script starts its ranks itself, or sets all of their variables")
     if _starts_with_deepspeed(script):
         return Ok("the deepspeed launcher has no store: rank 0 listens where the script says")
@@ -102,6 +97,12 @@ def script_meeting_point_fixed(script: Script) -> Answer:
             )
             return finding(script, one, f"{name} is overwritten with {text_of(one.value)}", fix, others, why=_STORE)
     return Ok("the launcher sets the rendezvous address")
+
+
+def _starts_its_ranks(script: Script) -> bool:
+    """Whether the script starts its ranks itself, or sets all of their variables."""
+    own = script.spawns or calls(script, SPAWNS.pattern) or _starts_processes(script)
+    return bool(own or sets(script, r"os\.environ\['RANK'\]"))
 
 
 def _starts_processes(script: Script) -> bool:

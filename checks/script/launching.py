@@ -89,16 +89,12 @@ def script_trains_alone(script: Script) -> Answer:
     backward = used[0]
     parallel = data_parallel_call(script) is not None
     alone = shell("python {:path}", script.path) if parallel else shell("mgpu launch --gpus 1 {:path}", script.path)
-    port = Fix(
-        "Let mgpu change the script. It shows the diff, with a reason for each change, before it writes.",
-        (shell("mgpu doctor --script {:path} --fix", script.path),),
-    )
     return finding(
         script,
         backward,
         "every rank would train the same thing: no Accelerator, no DDP",
         (
-            *((port,) if script.has_loop else ()),  # no module is changed
+            *((_port(script),) if script.has_loop else ()),  # no module is changed
             commands(
                 "accelerator = Accelerator()",
                 "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
@@ -107,6 +103,13 @@ def script_trains_alone(script: Script) -> Answer:
             Fix("Or start one process, which uses all GPUs." if parallel else "Or train on one GPU.", (alone,)),
         ),
         why=_WITH_DATA_PARALLEL if parallel else WHY,
+    )
+
+
+def _port(script: Script) -> Fix:
+    return Fix(
+        "Let mgpu change the script. It shows the diff, with a reason for each change, before it writes.",
+        (shell("mgpu doctor --script {:path} --fix", script.path),),
     )
 
 

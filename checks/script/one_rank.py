@@ -67,7 +67,7 @@ def script_steps_on_one_rank(script: Script) -> Answer:
         fix = Fix(
             "Step on every rank, outside the condition, with the value of rank 0.",
             (
-                python("values = [{:dotted} if dist.get_rank() == 0 else None]", value),
+                python("values = [{:dotted}] if dist.get_rank() == 0 else [0]", value),
                 "dist.broadcast_object_list(values, src=0)",
             ),
         )

@@ -115,7 +115,7 @@ CASES = (
     warns("script_steps_on_one_rank", "the optimizer steps only on rank 0", "every rank", script=read(HEAD + STEPS)),
     warns("script_steps_on_one_rank", "the schedule steps only on rank 0", "every rank", script=read(HEAD + ALONE)),
     warns("script_steps_on_one_rank", "line 6: the optimizer steps", "every rank", script=read(PREPARED)),
-    warns("script_steps_on_one_rank", "the schedule steps", "[tested if dist.get_rank() == 0",
+    warns("script_steps_on_one_rank", "the schedule steps", "[tested] if dist.get_rank() == 0",
         script=read(HEAD + VALUED)),
     warns("script_steps_on_one_rank", "the schedule steps", "Step on every rank, outside the condition.",
         script=read(HEAD + VALUED.replace("(tested)", "(epoch)"))),

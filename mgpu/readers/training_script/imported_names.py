@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import Any
 
 from mgpu.readers.training_script.aliases import canonical
 from mgpu.readers.training_script.names import Frame
 from mgpu.readers.training_script.scopes import Around, Scope
 
-if TYPE_CHECKING:
-    from mgpu.readers.training_script.walk import Walk
 
-
-def read_import(walk: Walk, node: ast.Import, frame: Frame, around: Around) -> None:
-    """Bind the names of an `import`."""
+def read_import(walk: Any, node: ast.Import, frame: Frame, around: Around) -> None:
+    """Bind the names of an `import`. `walk`: the Walk that reads the script, to which this adds the modules."""
     for alias in node.names:
         _load(walk, alias.name)
         walk.imports.add(alias.name)
@@ -25,8 +22,8 @@ def read_import(walk: Walk, node: ast.Import, frame: Frame, around: Around) -> N
             frame.scope.names[top] = top
 
 
-def read_import_from(walk: Walk, node: ast.ImportFrom, frame: Frame, around: Around) -> None:
-    """Bind the names of a `from ... import`."""
+def read_import_from(walk: Any, node: ast.ImportFrom, frame: Frame, around: Around) -> None:
+    """Bind the names of a `from ... import`; `walk` as above."""
     if not (module := frame.source.module_of(node)):
         return
     names = _load(walk, module)
@@ -48,7 +45,8 @@ def read_import_from(walk: Walk, node: ast.ImportFrom, frame: Frame, around: Aro
             frame.scope.splits[alias.asname or alias.name] = split
 
 
-def _load(walk: Walk, module: str) -> Scope | None:
-    if (found := walk.find(walk, module)) is None:
+def _load(walk: Any, module: str) -> Scope | None:
+    found: Scope | None = walk.find(walk, module)
+    if found is None:
         walk.elsewhere.add(module)
     return found

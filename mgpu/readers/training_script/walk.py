@@ -31,7 +31,7 @@ from mgpu.readers.training_script.targets import annotated_object, names_in, val
 from mgpu.readers.training_script.used_parameters import needed_classes
 
 STOPPED = "except StopIteration"  # the context of what is done when an iterator has ended
-INTERRUPTED = "except KeyboardInterrupt"  # the context of what is done when somebody stops the run
+INTERRUPTED = "except KeyboardInterrupt"  # the context of what is done when a user stops the run
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
 _RANKS = frozenset({"main", "local_main", "not_main"})
 # A model that only a run of several ranks has: it counts, not that of the other branch.
@@ -52,13 +52,13 @@ class Walk:
     ) -> None:
         """Set the callbacks, and the constants that parameters are known to have.
 
-        `find` reads the module with a dotted name, if it is in the script's folder, and returns its names. `mask` masks
-        secrets in a text (the second argument), also by the name it is assigned to (the first).
+        `find` reads the module with a dotted name, if it is in the script's folder, and returns its names. `mask`
+        masks secrets in a text (its second argument), also by the name it is assigned to (its first).
         """
         self.find, self.mask, self.constants = find, mask, constants
         self.functions: list[Function] = []
-        self.modules: dict[str, Scope] = {}  # the modules of the project that were read
         self.by_name: dict[str, Function] = {}
+        self.modules: dict[str, Scope] = {}  # the modules of the project that were read
         self.bases: dict[str, list[str]] = {}  # of classes
         self.attributes: dict[str, str] = {}  # of objects: "Trainer().model" -> what it is
         self.splits: dict[str, Split] = {}  # attributes whose value is a condition on the rank
@@ -83,9 +83,7 @@ class Walk:
         self.options: list[tuple[Spot, dict[str, Any]]] = []
         self.texts: list[tuple[Spot, dict[str, Any]]] = []
         self.spawned: set[tuple[str, str]] = set()  # functions that get the number of their process
-        self.main_guard = False
-        self.cut = False
-        self.depth = 0
+        self.main_guard, self.cut, self.depth = False, False, 0
 
     def module(self, tree: ast.Module, source: Source, scope: Scope) -> Scope:
         """Read a file's top level, and the functions it calls."""

@@ -88,7 +88,7 @@ def _condition(trace: TracebackType, kind: str) -> str:
     code = trace.tb_frame.f_code
     if is_of_python(code.co_filename) or code.co_name in ("__getattr__", "__getattribute__"):
         return ""
-    with contextlib.suppress(Exception):  # a file that is no longer there, or not Python
+    with contextlib.suppress(Exception):  # a file that was removed, or is not Python
         return _mgpu_conditions.of_raise("".join(linecache.getlines(code.co_filename)), trace.tb_lineno, kind)
     return ""
 
