@@ -322,6 +322,20 @@ def explain_module(groups: Mapping[str, str], raised: UncaughtException | None) 
     return own or _unknown(f"there is no module {module}", package, _caller(raised, package), raised)
 
 
+_NO_APEX = Meaning(
+    "NVIDIA's apex is not installed in this environment",
+    "It is built from its source: the apex on PyPI is another project. What scripts use it for (mixed precision, DDP, "
+    "SyncBatchNorm, fused optimizers) is part of torch by now.",
+    (
+        Fix(
+            "Use torch's own: start without the option that asks for apex (--fp16, --apex), or change the lines.",
+            ("torch.autocast('cuda', dtype=torch.bfloat16)", "torch.amp.GradScaler('cuda')"),
+        ),
+        Fix("Or build it, with the installed torch and its CUDA toolkit.", (_BUILD_APEX,)),
+    ),
+)
+
+
 def explain_installable(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a module that is not installed at all."""
     module = groups["module"]
@@ -339,6 +353,8 @@ def explain_installable(groups: Mapping[str, str], raised: UncaughtException | N
         )
     if needed := missing_parts.needed_by_package(module, _about(raised, module)):
         return needed
+    if module == "apex":
+        return _NO_APEX
     return Meaning(
         f"a Python module is not installed in this environment: {module}",
         "The ranks run a different Python interpreter than the one you installed it for (environment not activated, "

@@ -134,8 +134,11 @@ ROWS = (
         "a model without trainable parameters is wrapped in DDP",
         "All its parameters are frozen (a VAE, a text encoder, a teacher), or it has none. prepare() of accelerate and "
         "some trainers wrap every model that they are given.",
-        Fix("Leave it unwrapped, and do not pass it to prepare(). Move it to the device yourself.",
-            ("vae.to(accelerator.device)",)),
+        (Fix("If it is the model to train: find the line that freezes all of it (requires_grad_(False), a loop over "
+             "parameters(), also after get_peft_model), and leave what should be trained.",
+             ("print([n for n, p in model.named_parameters() if p.requires_grad])",)),
+         Fix("Otherwise, leave it unwrapped, and do not pass it to prepare(). Move it to the device by hand.",
+             ("vae.to(accelerator.device)",))),
         "https://github.com/kohya-ss/sd-scripts/pull/1374"),
     Row("log_ddp_got_no_numbers", "root", "nccl", r"inconsistent 0 params",
         ("RuntimeError: DDP expects same model across all ranks, but Rank 1 has 338 params, while rank 0 has "
