@@ -61,7 +61,7 @@ from mgpu.process import processes, system_calls, tail
 from mgpu.readers import nccl_ras, plain_pickle, torch_dumps
 from mgpu.readers.job_script import read as job_script_read
 from mgpu.readers.log import read as triage
-from mgpu.readers.sources import value_origins
+from mgpu.readers.sources import left_loops, value_origins
 from mgpu.readers.training_script import read as training_script_read
 from mgpu.recorder.inject import _mgpu_recorder
 from mgpu.rehearse import run as rehearse_run
@@ -930,8 +930,18 @@ def exception_checks() -> tuple[Check, ...]:
     return tuple(check for check in engine.load(only=("log",)) if check.id in wanted)
 
 
+def loops_left_in(path: Path) -> None:
+    """Which of two ranks has left a loop, if both are in this file."""
+    frames = (snapshot_types.StackFrame(str(path), line, "main") for line in (5, 30))
+    ranks = [snapshot_types.HangRank(rank, frames=(frame,)) for rank, frame in enumerate(frames)]
+    found = left_loops.find(ranks)
+    assert found is None or (found.inside, found.left) == ((0,), (1,))
+    assert not [secret for secret in SECRETS if secret in repr(found)], found
+
+
 def source_of(path: Path) -> None:
     """A script beside a log in which many of its lines failed, in many ways."""
+    loops_left_in(path)
     lines = path.read_bytes().decode("utf-8", "replace").split("\n")
     numbers = [number for number, line in enumerate(lines, 1) if line.strip()][:400:7]
     log = path.with_name("run.log")
@@ -1250,7 +1260,8 @@ TARGETS: dict[str, Target] = {
         ("readers.training_script.python_source.read_bytes", "launchers.choice._shell_script"), share=0.3,
     ),
     "source beside a log": Target(
-        "train.py", lambda: texts("bad_scripts/*.py"), source_of, ("readers.sources.source_files._parse",), share=0.2
+        "train.py", lambda: texts("bad_scripts/*.py"), source_of,
+        ("readers.sources.source_files._parse", "readers.sources.left_loops._in_file"), share=0.2
     ),
     "job script": Target(
         "a.sbatch", lambda: [*texts("screens/job_*.sbatch"), *texts("bad_jobs/*.txt", 6000)], job_of,

@@ -106,7 +106,7 @@ _VALUES = (
              ),
             of_code=True),
     # Before it, Python prints what is called: of a model, all its layers.
-    Refusal("TypeError", r"argument after \*\* must be a mapping, not (?P<got>\w+)$",
+    Refusal("TypeError", r"^\w+\(\.\.\.\) argument after \*\* must be a mapping, not (?P<got>\w+)$",
             "the line unpacks a {got} with **, where it needs a dict{at}",
             "model(**batch) passes each field of a batch under its name. A collate function that returns the samples "
             "as they are gives a list of dicts; a TensorDataset, or a data set that returns tuples, gives tuples.",
