@@ -52,8 +52,8 @@ def begin(recorder: Any) -> None:
 
 def record(recorder: Any, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Record an exception that ends this process. A process that never became a rank counts as rank 0."""
-    if recorder.rank is None and (sys.argv[:1] == ["-c"] or _is_of_launcher(trace)):
-        return
+    if recorder.rank is None and (not issubclass(kind, Exception) or sys.argv[:1] == ["-c"] or _is_of_launcher(trace)):
+        return  # nothing is imported after Ctrl-C: with that, Python would exit with 1, and not of the signal
     for write in (_write_peaks, _write_raised, _write_values):
         with contextlib.suppress(Exception):
             write(recorder, kind, error, trace)
