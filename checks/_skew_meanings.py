@@ -25,13 +25,10 @@ from . import _other_argument_names as other_names
 from . import _package_mistakes as mistakes
 from . import _shadowed_modules as shadowed
 from . import _version_skew as skew
+from ._apex import BUILD_APEX, NO_APEX
 from ._reinstall import rebuild
 
 # The package `apex` on PyPI is another one.
-_BUILD_APEX = (
-    "git clone https://github.com/NVIDIA/apex && cd apex && APEX_CPP_EXT=1 APEX_CUDA_EXT=1 pip install -v "
-    "--no-build-isolation ."
-)
 
 _CLONE_MEGATRON = (
     Fix(
@@ -322,20 +319,6 @@ def explain_module(groups: Mapping[str, str], raised: UncaughtException | None) 
     return own or _unknown(f"there is no module {module}", package, _caller(raised, package), raised)
 
 
-_NO_APEX = Meaning(
-    "NVIDIA's apex is not installed in this environment",
-    "It is built from its source: the apex on PyPI is another project. What scripts use it for (mixed precision, DDP, "
-    "SyncBatchNorm, fused optimizers) is part of torch by now.",
-    (
-        Fix(
-            "Use torch's own: start without the option that asks for apex (--fp16, --apex), or change the lines.",
-            ("torch.autocast('cuda', dtype=torch.bfloat16)", "torch.amp.GradScaler('cuda')"),
-        ),
-        Fix("Or build it, with the installed torch and its CUDA toolkit.", (_BUILD_APEX,)),
-    ),
-)
-
-
 def explain_installable(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a module that is not installed at all."""
     module = groups["module"]
@@ -349,12 +332,12 @@ def explain_installable(groups: Mapping[str, str], raised: UncaughtException | N
         return Meaning(
             f"{owner} is installed without its compiled part {module}",
             "Its extensions were not built, or were built for another Python, torch or CUDA version.",
-            (Fix(f"Build {owner} for this torch.", (_BUILD_APEX,) if owner == "apex" else rebuild(owner)),),
+            (Fix(f"Build {owner} for this torch.", (BUILD_APEX,) if owner == "apex" else rebuild(owner)),),
         )
     if needed := missing_parts.needed_by_package(module, _about(raised, module)):
         return needed
     if module == "apex":
-        return _NO_APEX
+        return NO_APEX
     return Meaning(
         f"a Python module is not installed in this environment: {module}",
         "The ranks run a different Python interpreter than the one you installed it for (environment not activated, "
