@@ -20,7 +20,7 @@ from mgpu.secret_names import LONGEST_NAME, OF_PROSE, PARTS, Kind, is_secret_nam
 MASK = "***"
 
 _LONGEST_QUOTED = 16_384  # of a quoted value, and of a private key
-_SHORTEST = 16  # no token of a known form is shorter
+_SHORTEST = 15  # no token of a known form is shorter
 _BEGINS = tuple(begin for form in patterns.FORMS for begin in form.begins)
 # A name at the start of a word of a command line: --name=, hydra's +name= and ++group/name=.
 _NAME = re.compile(r"[-+~]{0,2}[A-Za-z][\w.+/@-]*=")
@@ -69,7 +69,7 @@ _END_LINE = re.compile(r"-----END [A-Z0-9 ]{0,60}-----")
 _ESCAPED = re.compile(r"\\[nrt]\Z|%[0-9A-Fa-f]{2}\Z")
 _NO_LOGIN = re.compile(r"[\s'\"<>]")
 _LONGEST_LOGIN = 1024
-_LONG = re.compile(r"\S{16,}")
+_LONG = re.compile(rf"\S{{{_SHORTEST},}}")  # of a token, no character is a space
 
 
 # -- command lines, environments, trees -----------------------------------------------------------------------------

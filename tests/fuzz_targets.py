@@ -1261,7 +1261,7 @@ TARGETS: dict[str, Target] = {
     ),
     "source beside a log": Target(
         "train.py", lambda: texts("bad_scripts/*.py"), source_of,
-        ("readers.sources.source_files._parse", "readers.sources.left_loops._in_file"), share=0.2
+        ("readers.sources.source_files._parse",), share=0.2
     ),
     "job script": Target(
         "a.sbatch", lambda: [*texts("screens/job_*.sbatch"), *texts("bad_jobs/*.txt", 6000)], job_of,

@@ -13,6 +13,7 @@ import pytest
 
 from mgpu.hangs.hang_evidence import INJECTED
 from mgpu.readers import recorded_values
+from mgpu.recorder.inject import _mgpu_values
 from mgpu.report import failed_values, failure
 from mgpu.report.screen import Screen
 from mgpu.snapshot import EndedRank, LineValues
@@ -167,6 +168,18 @@ def test_the_values_of_failed_lines(tmp_path: Path) -> None:
     assert {name: lines[0][-1] for name, lines in found.items() if any(line[-1] for line in lines)} == HELD
 
 
+@pytest.mark.parametrize(
+    "name", ["hf_token", "self.api_key", "apiKey", "user.passphrase", "pwd", "cfg.auth", "a.private"]
+)
+def test_the_text_of_a_secrets_name_is_not_shown(name: str) -> None:
+    assert _mgpu_values.describe("tulip", name) == "str, length 5" and _mgpu_values.describe(7, name) == "int"
+
+
+@pytest.mark.parametrize("name", ["key", "num_tokens", "args.pad_token_id", "num_key_value_heads", "path", "spawn"])
+def test_the_text_of_another_name_is_shown(name: str) -> None:
+    assert _mgpu_values.describe("tulip", name) == "'tulip'" and _mgpu_values.describe(7, name) == "7"
+
+
 def values_in(content: str, folder: Path) -> tuple[LineValues, ...]:
     (folder / "1.7.values").write_text(content)
     return recorded_values.read(folder, 1, 7)
@@ -306,7 +319,7 @@ if __name__ == "__main__":
 def test_a_rank_that_the_script_started_itself(mgpu: Command, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SPAWNS)
     done = mgpu("launch", "--yes", "--log-dir", "log", "--", sys.executable, "train.py", timeout=150)
-    assert done.returncode == 1 and "First to fail  rank 1, ValueError: batch too long" in done.stderr
+    assert done.returncode == 1 and "First to fail  rank 1, ValueError: batch too long" in done.stderr, done.stderr
     first = json.loads((tmp_path / "log" / "result.json").read_text())["first_failure"]
     (line,) = (one for one in first["values"] if one["condition"])
     assert line["names"] == {"x": "float32 [7] on cpu", "limit": "5"} and line["condition"] == "x.shape[0] > limit"
@@ -355,7 +368,7 @@ def test_an_exception_that_the_script_only_reports(mgpu: Command, tmp_path: Path
     done = mgpu("launch", "--yes", "--log-dir", "log", "--", sys.executable, "train.py", timeout=150)
     first = json.loads((tmp_path / "log" / "result.json").read_text())["first_failure"]
     assert done.returncode == 1 and first["exception"] == "AssertionError: too small", done.stderr
-    assert first["place"] == "train.py:4 in main" and first["values"][0]["condition"] == "limit <= 5"
+    assert first["place"] == "train.py:4 in main" and first["values"][0]["condition"] == "not limit > 5"
     (tmp_path / "train.py").write_text(CAUGHT.replace("sys.exit(1)", "error = None\nsys.exit(1)"))
     mgpu("launch", "--yes", "--log-dir", "later", "--", sys.executable, "train.py", timeout=150)
     first = json.loads((tmp_path / "later" / "result.json").read_text())["first_failure"]

@@ -68,6 +68,17 @@ def test_values_name_what_the_message_does_not(error: str, values: dict[str, str
         ("IndexError: index out of range in self", {**TABLE, "other": "Embedding(9, 3)"}),
         ("IndexError: Target 2 is out of bounds.", {"a": "float32 [8, 2] on cpu", "y": "int64 [8] on cuda:0"}),
         ("ValueError: no", TABLE),
+        ("RuntimeError: index 95 is out of bounds for dimension 0 with size 64", TABLE),
+        # Of what has more dimensions, the classes are not always the second.
+        ("IndexError: Target 2 is out of bounds.", {"a": "float32 [8, 2, 9] on cpu", "y": "int64 [8] on cpu, all 2"}),
+        # A predicted number: the index is one of the embedding.
+        (
+            "IndexError: index out of range in self",
+            {"a": "float32 [8, 2] on cpu", "e": "Net, float32 on cpu", "y": "int64 [8] on cpu, all 2"},
+        ),
+        # A class that is no row: the embedding is not what has the classes.
+        ("IndexError: Target 95 is out of bounds.", TABLE),
+        ("IndexError: Target -5 is out of bounds.", {"a": "float32 [8, 2] on cpu", "y": "int64 [8] on cpu, all -5"}),
         ("TypeError: f(): argument 'a' (position 1) must be Tensor, not NoneType", {"a": "None", "b": "None"}),
     ],
 )

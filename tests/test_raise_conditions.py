@@ -44,7 +44,7 @@ CASES = {
             pass
         else:
             raise ValueError()  # HERE
-        """, "ready and a > b and not (a < b < c) and not found(x)"),
+        """, "ready and not a <= b and not (a < b < c) and not found(x)"),
     "an or among others": ("""
         if a:
             if b or c:
@@ -69,6 +69,9 @@ CASES = {
     "assertion of several": ("""
         assert a == 1 and b  # HERE
         """, "not (a == 1 and b)"),
+    "an assertion of an order, which NaN fails, too": ("""
+        assert loss > 0  # HERE
+        """, "not loss > 0"),
     "assert False": ("""
         if a:
             pass

@@ -103,6 +103,15 @@ def test_the_program_ends_as_without_it(tmp_path: Path, end: str) -> None:
     assert stacks.read_bytes() == b"", "faulthandler must not be enabled for the program's own faults"
 
 
+@pytest.mark.parametrize("rank", ["", "3"])
+def test_ctrl_c_ends_it_by_the_signal(tmp_path: Path, started: list[subprocess.Popen[str]], rank: str) -> None:
+    pid = asleep(started, ASLEEP, variables(tmp_path, rank=rank))
+    os.kill(pid, signal.SIGINT)
+    said = started[0].communicate()[1]
+    assert "KeyboardInterrupt" in said and started[0].returncode == -signal.SIGINT
+    assert names(tmp_path, "raised") == names(tmp_path, "values") == []
+
+
 def test_it_imports_no_torch_and_little_else(tmp_path: Path) -> None:
     code = "import sys; print(*sys.modules)"
     more = set(python(code, variables(tmp_path)).stdout.split()) - set(

@@ -37,6 +37,16 @@ def test_every_form_is_masked_wherever_it_is(form: patterns.Form) -> None:
     assert masked(masked(f"a {secret} b")) == masked(f"a {secret} b")
 
 
+@pytest.mark.parametrize("form", patterns.FORMS, ids=lambda form: form.name)
+def test_the_shortest_token_of_each_form_is_masked(form: patterns.Form) -> None:
+    """Texts without a long word are not searched: no form may match a shorter one."""
+    secret, whole = FORMS[form.name], re.compile(form.lead + form.pattern, re.ASCII)
+    shortest = next(secret[:end] for end in range(1, len(secret) + 1) if whole.fullmatch(secret[:end]))
+    assert not re.search(r"\s", shortest)
+    for around in ("{}", "a {} b", "\n{}\n"):
+        assert masked(around.format(shortest)) == around.format(MASK), shortest
+
+
 def test_the_forms_have_a_source_and_begin_as_they_say() -> None:
     assert len({form.name for form in patterns.FORMS}) == len(patterns.FORMS) >= 40
     for form in patterns.FORMS:

@@ -222,6 +222,22 @@ def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, how: str)
     assert (tmp_path / "new" / "recorder").stat().st_mode & 0o777 == 0o700
 
 
+def test_a_process_that_is_no_rank_yet_writes_into_no_folder_of_others(tmp_path: Path) -> None:
+    """An exception before the ranks start is the first thing written on that node."""
+    (tmp_path / "theirs" / "recorder").mkdir(parents=True)
+    (tmp_path / "mgpu-0-7-n1").symlink_to(tmp_path / "theirs")
+    script = tmp_path / "fails.py"
+    script.write_text("1/0\n")
+    for node, at in (("n1", "theirs/recorder"), ("n2", "mgpu-0-7-n2/recorder")):
+        recorded = tmp_path / "mgpu-0-7-%N" / "recorder"
+        variables = environment(tmp_path, {"MGPU_RECORDER": str(recorded), "SLURMD_NODENAME": node})
+        variables["PYTHONPATH"] = str(watch_block.INJECTED)
+        done = subprocess.run([sys.executable, script], env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and "ZeroDivisionError" in done.stderr
+        assert bool(list((tmp_path / at).glob("0.*.raised"))) == (node == "n2")
+    assert (tmp_path / "mgpu-0-7-n2").stat().st_mode & 0o777 == 0o700
+
+
 def test_ranks_are_found_by_their_files(tmp_path: Path) -> None:
     """Not a process that has the number of a rank by now, nor a worker of a rank."""
     recorded = tmp_path / "mgpu-0-7-%N" / "recorder"

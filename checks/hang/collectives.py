@@ -44,7 +44,7 @@ def hang_collectives_differ(hang: Hang) -> Answer:
 
 
 def _problem(hang: Hang, found: Verdict, title: str) -> Problem:
-    cause = f"{_left_loop(hang)} {sentence(hang)}".strip() or WHY
+    cause = " ".join(filter(None, (_left_loop(hang), sentence(hang)))) or WHY
     return Problem(title, cause, Fix(), evidence(hang, found), subjects(found.suspects))
 
 
@@ -81,8 +81,8 @@ def hang_rank_behind(hang: Hang) -> Answer:
     rank = found.suspects[0]
     waits = "" if rank.facts.state == AS_RECORDED and rank.pending is None else f", and waits{inside(rank)}{at(rank)}"
     title = f"{names(found.suspects)} did not start {found.differing[0][1].title}{waits}"
-    why = f"{what_waiting_do(found)} {_left_loop(hang)} {sentence(hang)}".strip()
-    return Problem(title, " ".join(why.split()), Fix(), evidence(hang, found), subjects(found.suspects))
+    why = " ".join(filter(None, (what_waiting_do(found), _left_loop(hang), sentence(hang))))
+    return Problem(title, why, Fix(), evidence(hang, found), subjects(found.suspects))
 
 
 @check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))

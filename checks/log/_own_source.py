@@ -43,7 +43,7 @@ def with_source(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     option = _default_path(one)
     says = _says(one, option)
     better = [_pass_path(option)] if option else []
-    better += [_ONE_STEPS_LOSS] if says and _summed(one) and "second time" in one.message else []
+    better += [_ONE_STEPS_LOSS] if says and _summed(one) else []
     better += [_WITHOUT_GRADIENTS] if _of_kind(one.defined, "keeps_gradients") else []
     cause = f"{says} {problem.cause}" if says else problem.cause
     raises = any(part.kind == "condition" and part.place == one.place for part in one.defined)
@@ -86,7 +86,7 @@ def _says(one: UncaughtException, option: Definition | None) -> str:
             f"{kept.name}() evaluates with gradients ({kept.place}): nothing in the files of the traceback turns them "
             "off. Torch then keeps all activations for a backward pass that never comes."
         )
-    if "backward through the graph a second time" in one.message and (sum_of := _summed(one)):
+    if sum_of := _summed(one):
         return (
             f"{sum_of.place} adds to {sum_of.name} with +=, which keeps the graph of what was added before: unless "
             "each step begins with a new sum, backward() goes through the graphs of the earlier steps again."
@@ -109,7 +109,9 @@ def _says(one: UncaughtException, option: Definition | None) -> str:
 
 
 def _summed(one: UncaughtException) -> Definition | None:
-    """Return the line that adds to the very sum whose backward failed."""
+    """Return the line that adds to the very sum whose second backward failed."""
+    if "backward through the graph a second time" not in one.message:
+        return None
     return next(
         (
             part

@@ -18,11 +18,12 @@ from ._messages import short_name
 
 _ROWS = re.compile(r"Embedding\((\d+), \d+")
 _RANGE = re.compile(r"u?int\d* \[[\d, ]*\] on cpu, (?:all (?P<all>-?\d+)|from (?P<least>-?\d+) to (?P<most>-?\d+))")
-_LOGITS = re.compile(r"(?:b?float\d*) \[(?P<shape>\d+(?:, \d+)+)\]")
+_LOGITS = re.compile(r"b?float\d* \[\d+, (?P<classes>\d+)\] ")  # with more dimensions, the second one need not be it
 _KEYS = re.compile(r"\w+ with (?P<keys>.+?)(?: and \d+ more)?$")
 _ALIKE = 0.75  # of difflib; "label" and "labels" are 0.91
 _NOT_NONE = re.compile(r"must be Tensor, not NoneType|expected Tensor as element \d+ .* got NoneType")
-_OUT_OF_RANGE = re.compile(r"index out of range in self|Target -?\d+ is out of bounds|out of bounds")
+_NO_ROW = "index out of range in self"
+_NO_CLASS = re.compile(r"Target -?\d+ is out of bounds")
 
 
 def with_values(problem: Problem, facts: Mapping[str, Any]) -> Problem:
@@ -40,8 +41,10 @@ def _says(one: UncaughtException, lines: tuple[LineValues, ...]) -> Iterator[str
     for line in lines:
         if short_name(one.type) == "KeyError":
             yield from _near_key(one.message.strip("'\""), line.values)
-        elif _OUT_OF_RANGE.search(one.message):
-            yield from _without_row(line.values)
+        elif _NO_ROW in one.message:
+            yield from _beyond(line.values, _ROWS, "rows")
+        elif _NO_CLASS.search(one.message):
+            yield from _beyond(line.values, _LOGITS, "classes")
         elif _NOT_NONE.search(one.message):
             yield from _none(one, line.values)
 
@@ -72,20 +75,18 @@ def _none(one: UncaughtException, values: Mapping[str, str]) -> Iterator[str]:
     yield f"{name} is None{f' ({made.place}: {made.code})' if made else ''}.{why}"
 
 
-def _without_row(values: Mapping[str, str]) -> Iterator[str]:
-    """Say which index has no row in an embedding, or no class in the predictions."""
-    tables = [(name, int(found[1]), "rows") for name, text in values.items() if (found := _ROWS.match(text))]
-    for name, text in values.items() if not tables else ():
-        if found := _LOGITS.match(text):
-            tables.append((name, int(found["shape"].split(", ")[1]), "classes"))
-    if len(tables) != 1:
+def _beyond(values: Mapping[str, str], tables: re.Pattern[str], what: str) -> Iterator[str]:
+    """Say which integer is beyond the end of the line's only table: of an embedding's rows, of the classes."""
+    sizes = [(name, int(found[1])) for name, text in values.items() if (found := tables.match(text))]
+    if len(sizes) != 1:
         return
-    table, rows, what = tables[0]
+    table, size = sizes[0]
     for name, text in values.items():
         found = _RANGE.match(text)
         if found is None:
             continue
         least, most = (int(found[part] or found["all"]) for part in ("least", "most"))
-        if most >= rows or (least < 0 and what == "rows"):
-            worst = f"contains {most:,}" if most >= rows else f"contains {least:,}"
-            yield f"{name} {worst}, and {table} has {rows:,} {what}: 0 to {rows - 1:,}."
+        # A label below 0 may be the loss's ignore_index.
+        if most >= size or (least < 0 and what == "rows"):
+            worst = most if most >= size else least
+            yield f"{name} contains {worst:,}, and {table} has {size:,} {what}: 0 to {size - 1:,}."

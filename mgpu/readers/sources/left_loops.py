@@ -5,18 +5,14 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TypeAlias
 
-from mgpu import file_reading
 from mgpu.readers.sources.shown_code import shown_code
-from mgpu.readers.training_script import python_source
+from mgpu.readers.sources.source_files import Module, Sources
 from mgpu.snapshot import HangRank, LeftLoop
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_WAIT_S = 2.0  # for a file whose file system may no longer answer
-_MOST_FILES = 8
 
 Loop: TypeAlias = "ast.For | ast.AsyncFor | ast.While"
 Places: TypeAlias = "dict[int, int]"  # rank -> line
@@ -29,26 +25,21 @@ def find(ranks: Iterable[HangRank]) -> LeftLoop | None:
         for frame in reversed(rank.frames):  # the outermost first; of a recursive function, that one counts
             if not frame.library:
                 together[frame.file, frame.function].setdefault(rank.rank, frame.line)
-    apart = [(file, lines) for (file, _), lines in together.items() if len({*lines.values()}) > 1]
-    for file, lines in apart[:_MOST_FILES]:
-        if found := _in_file(file, lines):
+    sources = Sources(())
+    for (file, _), lines in together.items():
+        module = sources.module(file) if len({*lines.values()}) > 1 else None
+        if module is not None and (found := _in_module(module, file, lines)):
             return found
     return None
 
 
-def _in_file(file: str, lines: Places) -> LeftLoop | None:
-    try:
-        raw = file_reading.read(Path(file), most=python_source.LARGEST_BYTES, wait_s=_WAIT_S)
-        tree = ast.parse(raw)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    source = raw.decode("utf-8", "replace").splitlines()
-    for loop in _around(tree, max(lines.values()), min(lines.values())):
+def _in_module(module: Module, file: str, lines: Places) -> LeftLoop | None:
+    for loop in _around(module.tree, max(lines.values()), min(lines.values())):
         last = loop.body[-1].end_lineno or 0
         inside = tuple(sorted(rank for rank, line in lines.items() if loop.lineno <= line <= last))
         left = tuple(sorted(rank for rank, line in lines.items() if line > last))
         if inside and left:
-            return LeftLoop(file, loop.lineno, shown_code(source[loop.lineno - 1]), inside, left)
+            return LeftLoop(file, loop.lineno, shown_code(module.lines[loop.lineno - 1]), inside, left)
     return None
 
 

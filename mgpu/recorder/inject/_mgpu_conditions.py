@@ -16,8 +16,15 @@ _LARGEST = 1 << 21  # bytes of a file: parsed in about 0.5 s
 _MOST, _LONGEST = 4, 200
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LEAVE = (ast.Return, ast.Continue, ast.Break)
-_OPPOSITES = {ast.Eq: "!=", ast.NotEq: "==", ast.Lt: ">=", ast.LtE: ">", ast.Gt: "<=", ast.GtE: "<"}
-_OPPOSITE_WORDS = {ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"}
+# Of an order there is none: for NaN, neither `loss > 0` nor `loss <= 0` holds.
+_OPPOSITES: dict[type[ast.cmpop], str] = {
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+    ast.In: "not in",
+    ast.NotIn: "in",
+}
 
 
 def of_raise(source: str, line: int, kind: str) -> str:
@@ -57,12 +64,9 @@ def _path(tree: ast.AST, line: int) -> list[ast.AST]:
 def _parts(node: ast.AST) -> Iterator[Any]:
     for body in _bodies(node):
         yield from body
-    for name in ("handlers", "cases"):
-        for one in getattr(node, name, ()):
-            if name == "handlers":
-                yield one
-            else:
-                yield from one.body
+    yield from getattr(node, "handlers", ())
+    for case in getattr(node, "cases", ()):
+        yield from case.body
 
 
 def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
@@ -115,10 +119,11 @@ class _Text:
         """Return the condition that holds if this one does not."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return self.of(node.operand)
-        if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            opposite = {**_OPPOSITES, **_OPPOSITE_WORDS}[type(node.ops[0])]
+        one = isinstance(node, ast.Compare) and len(node.ops) == 1
+        if isinstance(node, ast.Compare) and one and type(node.ops[0]) in _OPPOSITES:
+            opposite = _OPPOSITES[type(node.ops[0])]
             return f"{self.of(node.left)} {opposite} {self.of(node.comparators[0])}"
-        simple = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
+        simple = one or isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
         return f"not {self.of(node)}" if simple else f"not ({self.of(node)})"
 
     def of_case(self, match: Any, case: Any) -> str:

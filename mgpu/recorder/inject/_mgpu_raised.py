@@ -6,6 +6,7 @@ Runs with any Python from 3.8 on.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -32,8 +33,6 @@ def begin(recorder: Any) -> None:
 
     Also one that the script catches, and leaves with `sys.exit(1)`: it may print no more than the message.
     """
-    import functools
-
     before, leave = sys.excepthook, sys.exit
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -52,8 +51,10 @@ def begin(recorder: Any) -> None:
 
 def record(recorder: Any, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Record an exception that ends this process. A process that never became a rank counts as rank 0."""
+    if issubclass(kind, KeyboardInterrupt):
+        return  # what this imports would make Python exit with 1, not of the signal
     if recorder.rank is None and (not issubclass(kind, Exception) or sys.argv[:1] == ["-c"] or _is_of_launcher(trace)):
-        return  # nothing is imported after Ctrl-C: with that, Python would exit with 1, and not of the signal
+        return
     for write in (_write_peaks, _write_raised, _write_values):
         with contextlib.suppress(Exception):
             write(recorder, kind, error, trace)
@@ -96,8 +97,6 @@ def _write_values(recorder: Any, kind: type[BaseException], error: BaseException
 
 def hook_wrapped(module: Any) -> None:
     """Keep the values with an exception that torch brings from a loader's worker, or from a thread, to the main one."""
-    import functools
-
     original = module.ExceptionWrapper.__init__
 
     @functools.wraps(original)

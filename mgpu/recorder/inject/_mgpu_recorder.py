@@ -68,10 +68,16 @@ class Recorder:
 
     def store(self, kind: str, text: str) -> None:
         """Write a file of this process, which appears with all of the text. Raises OSError."""
+        self.prepare_folder()
         path = self.path(kind)
         with open(path + ".tmp", "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
         os.replace(path + ".tmp", path)
+
+    def prepare_folder(self) -> None:
+        """Create the folder if this process may be the first of its node to need it. Raises OSError."""
+        if self.rank is None and NODE in os.environ.get(FOLDER, ""):
+            make_own(self.folder)
 
     def attend(self, rank: int) -> None:
         """Begin to answer requests for stacks. Called again in each forked child, which has files of its own."""
@@ -180,8 +186,7 @@ def make_own(folder: str) -> None:
 def _start(rank: int) -> None:
     if RECORDER.rank is not None:
         return
-    if NODE in os.environ.get(FOLDER, ""):
-        make_own(RECORDER.folder)
+    RECORDER.prepare_folder()
     RECORDER.attend(rank)
     import _mgpu_children  # type: ignore[import-not-found]
 

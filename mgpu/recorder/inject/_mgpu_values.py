@@ -42,7 +42,11 @@ _MOST_INTEGERS = 1 << 16  # of a tensor whose range is read
 _WORD = re.compile(r"(?!(?=\S*\d)[\w+=-]{20})(?!\S*\d{7})(?:[\w./+-]{1,60}|\S)\Z")
 _HANDLER = os.path.join("torch", "utils", "data", "_utils", "signal_handling.py")  # it interrupts any line
 _KEY = re.compile(r"[A-Za-z_][\w.-]{0,40}\Z")  # of a dict: a name that the code has, not data
-_SECRET = re.compile(r"(?i)pass|secret|token|cred|auth|api_?key|\bpin\b")
+# A name of a secret; not num_tokens, pad_token_id, num_key_value_heads, nor `key`, which the form of its value decides.
+_SECRET = re.compile(
+    r"(?i)pass|secret|token(?!s|_?id)|cred|auth|cookie|bearer|jwt|webhook|private|access_key|[a-z]_?keys?(?![a-z_])"
+    r"|(?<![a-z])(?:pwd?|pin|sas|pat|salt)(?![a-z])"
+)
 _NO_VALUES = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
 _MISSING = object()
 
