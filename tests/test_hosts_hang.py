@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.fleet import part_files
+from mgpu.fleet import hosts_launch, hosts_run, part_files
 from mgpu.fleet.hosts_watch import HostsHangs
 from mgpu.hangs import hang_files
 from mgpu.launch import node_answers
+from mgpu.process.command import Command
 from mgpu.snapshot import Hang, HangRank, StackFrame
 from tests.scripts import wait_for
 from tests.ssh_hosts import SshHosts
@@ -117,10 +118,8 @@ def test_a_run_whose_second_host_is_slow_then_has_a_nan_then_hangs(bed: SshHosts
     assert (result["first_failure"]["rank"], result["first_failure"]["host"]) == (1, "n2")
     assert {one["id"] for one in result["remarks"]} == {"run_not_finite", "run_host_slows_others"}
     assert [(one["host"], round(one["last_share"])) for one in result["pace"]["ranks"]] == [("n1", 0), ("n2", 1)]
-    assert [(one["rank"], one["host"], one["peak_host"] > 1 << 20) for one in result["ranks"]] == [
-        (0, "n1", True),
-        (1, "n2", True),
-    ]
+    assert [(one["rank"], one["host"]) for one in result["ranks"]] == [(0, "n1"), (1, "n2")]
+    assert all((one["peak_host"] or 0) > 1 << 20 for one in result["ranks"]), (result["ranks"], run.text)
     for number, name in enumerate(bed.nodes):
         place = run.folder / "hosts" / f"node-{name}"
         assert "enough" in (place / "run.log").read_text() and (place / "result.json").is_file()
@@ -130,6 +129,13 @@ def test_a_run_whose_second_host_is_slow_then_has_a_nan_then_hangs(bed: SshHosts
 
 
 # Without hosts: what has come from them is planted.
+
+
+def test_a_host_has_the_time_to_stop_that_its_own_launcher_has() -> None:
+    """Else it would count as lost while torchrun there still waits for a rank that ignores SIGTERM."""
+    launcher_s = Command(()).stop_s
+    assert launcher_s < hosts_run.STOP_S < hosts_launch.STOPS_WITHIN_S
+
 
 WAITS = HangRank(
     0,

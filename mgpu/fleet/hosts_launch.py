@@ -31,6 +31,7 @@ from mgpu.snapshot import Fleet, Plan, Snapshot
 from mgpu.text import counted
 
 _BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from mgpu.fleet.hosts_run import main; main()"
+STOPS_WITHIN_S = hosts_run.STOP_S + 5.0  # until the verdicts of the hosts are written, too
 _ROOT = str(Path(__file__).resolve().parents[2])
 _LABEL = 11  # columns
 
@@ -168,6 +169,7 @@ def _start(request: Request, hosts: Sequence[Host], wanted: Wanted, orders: dict
         ranks=0,
         script=request.target[0],
         arguments=tuple(request.target[1:]),
+        stop_s=STOPS_WITHIN_S,
     )
     planned = run_folder.plan_folder(request.log_dir, run_folder.LAUNCH)
     if request.detach or request.watch:

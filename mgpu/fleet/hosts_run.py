@@ -35,7 +35,9 @@ ORDERS, RESULTS = "hosts.json", node_answers.HOSTS
 _SPARE, _SPARE_BYTES = "spare", 512 << 10  # a file that keeps room for the results: the disk may fill meanwhile
 _START_S = 60.0  # for the connections
 _OTHERS_S = 15.0  # after the first host has failed: its ranks' partners mostly fail by themselves within seconds
-_STOP_S = 20.0  # from a request to stop until the connections are closed, which kills what is left
+# From a request to stop until the connections are closed, which kills what is left: more than a host needs whose ranks
+# do not stop by themselves (Command.stop_s). A host that is down is lost much earlier.
+STOP_S = 40.0
 _FILES_S = 60.0  # for the files of the hosts to travel, after the last part has ended
 _SAME_S = 0.5  # a second signal this soon is the same request
 _POLL_S = 0.1
@@ -151,7 +153,7 @@ class _Run:
             if self._is_late():
                 break
         for node in sorted(set(workers.all_nodes) - self.done):
-            self._lose(node, f"the connection ended: no answer within {_STOP_S:.0f} s of the request to stop")
+            self._lose(node, f"the connection ended: no answer within {STOP_S:.0f} s of the request to stop")
 
     def _take(self, node: str, message: Mapping[str, Any]) -> None:
         """Handle a message of a host."""
@@ -185,7 +187,7 @@ class _Run:
         """Whether the connections are to be closed now, which stops what is left."""
         now = time.monotonic()
         if len(self.ends) < len(self.workers.all_nodes) or self.signalled is not None:
-            return self.stopping_since is not None and now - self.stopping_since > _STOP_S
+            return self.stopping_since is not None and now - self.stopping_since > STOP_S
         self.ended_at = min(self.ended_at, now)
         return now - self.ended_at > _FILES_S
 

@@ -27,6 +27,7 @@ class Command:
     ranks: int = 1  # on this machine
     script: str = ""  # or the module's name
     arguments: tuple[str, ...] = ()  # the script's
+    stop_s: float = 35.0  # for it to stop when mgpu asks: torchrun waits 30 s, then kills its ranks
     is_job: bool = False  # a job script: its srun only prints the status on the first Ctrl-C and continues
 
     @property

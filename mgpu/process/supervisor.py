@@ -35,7 +35,6 @@ _FORCE_AFTER = 2  # a second Ctrl-C or signal kills the run without waiting; tor
 _SAME_S = 0.2
 _FORCED_S = 1.0  # from TERM to KILL in that case
 _GRACE_S = 5.0
-_STOP_S = 35.0  # for a launcher stopped by mgpu: torchrun waits 30 s, then kills its ranks
 _TICK_S = 0.5
 _SOON_S = 0.1  # polling interval until the ranks have started
 _SOON_FOR_S = 30.0
@@ -169,7 +168,7 @@ class Supervisor:
     def stop(self, number: int = signal.SIGTERM, why: str = "") -> None:
         """Signal the launcher to stop; after a time limit the whole run is killed."""
         self.note(f"{signal.Signals(number).name} to the launcher{f': {why}' if why else ''}")
-        self._stop_by = min(self._stop_by, time.monotonic() + _STOP_S)
+        self._stop_by = min(self._stop_by, time.monotonic() + self.command.stop_s)
         self._look_before_signal()
         self._signal_launcher(number)
 
