@@ -5,10 +5,10 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Meaning
 
-BUILD_APEX = (
-    "git clone https://github.com/NVIDIA/apex && cd apex && APEX_CPP_EXT=1 APEX_CUDA_EXT=1 pip install -v "
-    "--no-build-isolation ."
-)
+_CLONE = "git clone https://github.com/NVIDIA/apex && cd apex && "
+_INSTALL = "APEX_CPP_EXT=1 APEX_CUDA_EXT=1 pip install -v --no-build-isolation ."
+BUILD_APEX = _CLONE + _INSTALL
+BUILD_APEX_FOR_ONE_GPU = f"{_CLONE}TORCH_CUDA_ARCH_LIST=9.0 {_INSTALL}"
 NO_APEX = Meaning(
     "NVIDIA's apex is not installed in this environment",
     "It is built from its source: the apex on PyPI is another project. What scripts use it for (mixed precision, DDP, "

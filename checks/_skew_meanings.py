@@ -28,8 +28,6 @@ from . import _version_skew as skew
 from ._apex import BUILD_APEX, NO_APEX
 from ._reinstall import rebuild
 
-# The package `apex` on PyPI is another one.
-
 _CLONE_MEGATRON = (
     Fix(
         "Clone the release that fits the installed megatron-core, and put it on the path of all ranks.",

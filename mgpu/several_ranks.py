@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+# The calls with which torch starts processes as ranks, by their whole name.
+TORCH_SPAWNS = r"torch\.multiprocessing\.(?:spawn|start_processes)"
 _WORDS = r"distributed|ddp|dist|multi[-_]?gpu|parallel|fsdp"
 _NAME = re.compile(rf"(?:use_|is_)?(?:{_WORDS}|accelerator)(?:_training)?")
 _OPTION = re.compile(rf"--(?:[\w-]*[-_])?(?:{_WORDS}|multiprocessing|spawn)[\w-]*")

@@ -11,6 +11,7 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
 from .. import _version_skew as skew
+from .._apex import BUILD_APEX_FOR_ONE_GPU
 
 # Packages with CUDA code of their own, which is compiled when they are installed. Those that are wheels only (vllm,
 # triton) are not among them: they are updated, not built.
@@ -33,8 +34,7 @@ _FROM_PYPI = {
     "--force-reinstall --no-deps mamba-ssm",
     "causal_conv1d": "CAUSAL_CONV1D_FORCE_BUILD=TRUE TORCH_CUDA_ARCH_LIST=9.0 pip install --no-build-isolation "
     "--no-cache-dir --force-reinstall --no-deps causal-conv1d",
-    "apex": "git clone https://github.com/NVIDIA/apex && cd apex && TORCH_CUDA_ARCH_LIST=9.0 APEX_CPP_EXT=1 "
-    "APEX_CUDA_EXT=1 pip install -v --no-build-isolation .",
+    "apex": BUILD_APEX_FOR_ONE_GPU,
     "mmcv": "git clone https://github.com/open-mmlab/mmcv && cd mmcv && TORCH_CUDA_ARCH_LIST=9.0 MMCV_WITH_OPS=1 "
     "pip install -v --no-build-isolation .",
 }

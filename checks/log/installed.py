@@ -12,6 +12,7 @@ from mgpu.snapshot import UncaughtException
 
 from .. import _calls as calls
 from .. import _version_skew as skew
+from .._apex import BUILD_APEX
 from .._reinstall import OFFERS_WHEELS, WHEELS_FOR_ONE_TORCH, rebuild
 from ._abi_of_symbols import ASK, abi_of
 from ._circumstances import said, shown
@@ -34,10 +35,6 @@ _PACKAGES = (
 
 _BUILT = "a compiled extension was built for another torch (undefined symbol)"
 _BUILT_FOR_ONE = "An extension is built for exactly one torch version. After torch was changed, it no longer loads."
-_BUILD_APEX = (
-    "git clone https://github.com/NVIDIA/apex && cd apex && APEX_CPP_EXT=1 APEX_CUDA_EXT=1 pip install -v "
-    "--no-build-isolation --no-cache-dir ."
-)
 _CHECK_BUILT = "mgpu doctor --only extension_does_not_load,extension_built_for_another_torch"
 
 
@@ -50,7 +47,7 @@ def _of_apex(file: str) -> Meaning:
             Fix(
                 "Build NVIDIA's apex again from its source, with the installed torch. (The apex on PyPI is another "
                 "project.)",
-                ("pip uninstall -y apex", _BUILD_APEX, _CHECK_BUILT),
+                ("pip uninstall -y apex", BUILD_APEX, _CHECK_BUILT),
             ),
         ),
     )

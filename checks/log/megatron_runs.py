@@ -5,6 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from .._apex import BUILD_APEX
 from ._other_program_cases import BLOCKS_OF_MODEL, CLASS_OF_SCRIPT, DEFINED_TOO_LATE
 
 _ARGUMENTS = "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/arguments.py"
@@ -56,8 +57,7 @@ ROWS = (
         "apex is not installed, or was built without them.",
         (Fix("Turn the fusion off.", ("--no-gradient-accumulation-fusion",)),
          Fix("Or build apex with its extensions.",
-             ("git clone https://github.com/NVIDIA/apex && cd apex && APEX_CPP_EXT=1 APEX_CUDA_EXT=1 pip install -v "
-              "--no-build-isolation .",))), _LAYERS),
+             (BUILD_APEX,))), _LAYERS),
     Row("log_other_apex_installed", "root", "library",
         r"UnencryptedCookieSessionFactoryConfig|No module named 'pyramid|apex\S* .*wtforms",
         ("ImportError: cannot import name 'UnencryptedCookieSessionFactoryConfig' from 'pyramid.session' (unknown "
@@ -65,8 +65,7 @@ ROWS = (
         "the wrong apex is installed: the package of that name on PyPI is a web framework",
         "NVIDIA's apex is not on PyPI. It is built from its repository.",
         Fix("Remove it, and build NVIDIA's.",
-            ("pip uninstall -y apex", "git clone https://github.com/NVIDIA/apex && cd apex && APEX_CPP_EXT=1 "
-             "APEX_CUDA_EXT=1 pip install -v --no-build-isolation .")), "https://github.com/NVIDIA/apex"),
+            ("pip uninstall -y apex", BUILD_APEX)), "https://github.com/NVIDIA/apex"),
     Row("log_no_attention_backend", "root", "library",
         r"No dot product attention (?:backend is available|support) for the provided inputs|"
         r"No fused attention backend supports this input",

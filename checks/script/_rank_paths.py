@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from mgpu.check import Given, Skip
-from mgpu.several_ranks import is_name_of_several
+from mgpu.several_ranks import TORCH_SPAWNS, is_name_of_several
 from mgpu.snapshot import InScript, Script, ScriptCall
 
 from ._calls import last_part
@@ -29,7 +29,7 @@ ONE_RANK = frozenset({"main", "local_main"})
 _ALONE = frozenset({"main", "local_main", "not_main", "some", "single"})
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception)|sys\.exit|exit")
 _INTERRUPTED = "except KeyboardInterrupt"  # often nothing of the training is left there, and no launcher waits for it
-SPAWNS = re.compile(r"torch\.multiprocessing\.(?:spawn|start_processes)")
+SPAWNS = re.compile(TORCH_SPAWNS)
 _FIRST = re.compile(r"(?:main_process_first|first|main)\w*(?:\(\))?$")
 
 

@@ -6,6 +6,7 @@ import re
 
 from mgpu.check import WHY, Answer, Fix, Ok, Place, Severity, check, commands
 from mgpu.command_line import python, shell
+from mgpu.several_ranks import TORCH_SPAWNS
 from mgpu.snapshot import Script, ScriptCall, ScriptOption, ScriptSet
 from mgpu.text import counted
 
@@ -94,7 +95,7 @@ def script_trains_alone(script: Script) -> Answer:
         backward,
         "every rank would train the same thing: no Accelerator, no DDP",
         (
-            *((_port(script),) if script.has_loop else ()),  # no module is changed
+            *((_port(script),) if script.has_own_backward else ()),  # no module is changed
             commands(
                 "accelerator = Accelerator()",
                 "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
@@ -262,7 +263,7 @@ def script_spawns_without_main_guard(script: Script) -> Answer:
     """
     if script.main_guard:
         return Ok("the entry point is under if __name__ == '__main__'")
-    for call in calls(script, r"torch\.multiprocessing\.(?:spawn|start_processes)"):
+    for call in calls(script, TORCH_SPAWNS):
         if not call.function and not call.file:
             return finding(
                 script, call, "processes are spawned at the top level", commands("if __name__ == '__main__':")

@@ -9,6 +9,7 @@ from mgpu.check import Skip
 from mgpu.command_line import shell
 from mgpu.engine import Outcome
 from mgpu.errors import UNKNOWN
+from mgpu.launchers.own_ranks import may_start_its_own_ranks
 from mgpu.readers.training_script.framework import OF_RAY
 from mgpu.readers.training_script.local_modules import MOST_BYTES, MOST_FILES
 from mgpu.report import findings
@@ -42,8 +43,6 @@ _STEP = re.compile(
     r"|(?:opt(?:im\w*)?|engine|trainer|scaler|solver)\w*(?:\(\)|\[\])*\.step)",
     re.IGNORECASE,
 )
-_SPAWNS = re.compile(r"torch\.multiprocessing\.(?:spawn|start_processes)")
-_OF_SLURM = re.compile(r"not \(.*SLURM_")
 _MOST_NAMES = 5  # in one list
 
 
@@ -82,11 +81,11 @@ def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
     alone = script.unclear == OF_RAY or (script.speaks is None and not script.unclear) or bool(_other_library(script))
     alone = alone or script.speaks == "nothing"
     template = "python {:path}" if script.spawns_ranks or alone else template
-    if template.startswith("mgpu ") and _may_spawn(script):
+    if template.startswith("mgpu ") and may_start_its_own_ranks(script):
         return []
     if any(outcome.problem and "cannot_start" in outcome.check.tags for outcome in outcomes):
         return []
-    if script.has_loop and any(outcome.problem and "portable" in outcome.check.tags for outcome in outcomes):
+    if script.has_own_backward and any(outcome.problem and "portable" in outcome.check.tags for outcome in outcomes):
         template = "mgpu doctor --script {:path} --fix"
     elif not script.spawns_ranks:
         named = (o.problem.fixes[0].commands for o in outcomes if o.problem and "start_command" in o.check.tags)
@@ -96,15 +95,6 @@ def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
     if template.startswith("python") and script.only_as_module:
         line = shell("python -m {:dotted}", script.only_as_module)
     return [line] if line else []
-
-
-def _may_spawn(script: Script) -> bool:
-    """Whether an option, or a start without Slurm, makes the script start its ranks itself: with a launcher, twice."""
-    spawning = [call for call in script.calls if call.reached and _SPAWNS.fullmatch(call.name)]
-    return any(
-        set(call.guards) <= {"distributed"} or any(_OF_SLURM.search(text) for text in call.conditions)
-        for call in spawning
-    )
 
 
 def not_examined(script: Script, screen: Screen) -> list[Line]:

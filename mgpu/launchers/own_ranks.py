@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from mgpu.several_ranks import has_option_of_several
+from mgpu.several_ranks import TORCH_SPAWNS, has_option_of_several
 from mgpu.snapshot import Script, ScriptCall
 
-_SPAWN = re.compile(r"torch\.multiprocessing\.(?:spawn|start_processes)|accelerate\.(?:notebook|debug)_launcher")
+_SPAWN = re.compile(rf"{TORCH_SPAWNS}|accelerate\.(?:notebook|debug)_launcher")
+_OF_SLURM = re.compile(r"not \(.*SLURM_")
 _PROCESS = re.compile(r"(?:torch\.)?multiprocessing\.Process")
 _INIT = "torch.distributed.init_process_group"
 _LAUNCHED = re.compile(r"environ|getenv|RANK|WORLD_SIZE|torchrun|launcher|is_torchelastic", re.IGNORECASE)
@@ -26,6 +27,15 @@ def starts_its_own_ranks(script: Script | None) -> str:
         and (_SPAWN.fullmatch(call.name) or (_PROCESS.fullmatch(call.name) and _starts_ranks(script, call)))
     )
     return next((call.name.rpartition(".")[2] for call in starting if _is_reached(script, call)), "")
+
+
+def may_start_its_own_ranks(script: Script) -> bool:
+    """Whether an option, or a start without Slurm, makes the script start its ranks itself: with a launcher, twice."""
+    spawning = [call for call in script.calls if call.reached and re.fullmatch(TORCH_SPAWNS, call.name)]
+    return any(
+        set(call.guards) <= {"distributed"} or any(_OF_SLURM.search(text) for text in call.conditions)
+        for call in spawning
+    )
 
 
 def _starts_ranks(script: Script, process: ScriptCall) -> bool:

@@ -21,6 +21,6 @@ def port_command(path: Path) -> str:
         found = engine.judge(Snapshot(script=script), selections.SCRIPT)
     except MgpuError:
         return ""
-    if not script.has_loop or not any(one.problem and "portable" in one.check.tags for one in found):
+    if not script.has_own_backward or not any(one.problem and "portable" in one.check.tags for one in found):
         return ""
     return shell("mgpu doctor --script {:path} --fix", str(path))

@@ -191,7 +191,7 @@ class Script:
         return next((name for name in names if "." in name and all(map(str.isidentifier, name.split(".")))), "")
 
     @property
-    def has_loop(self) -> bool:
+    def has_own_backward(self) -> bool:
         """Whether the script's own file has a backward pass, not a module that it imports."""
         return any(call.name.endswith(".backward") and not call.file for call in self.calls)
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from mgpu.readers.training_script.aliases import canonical
 from mgpu.readers.training_script.names import Frame
 from mgpu.readers.training_script.scopes import Around, Scope
 
 
-def read_import(walk: Any, node: ast.Import, frame: Frame, around: Around) -> None:
-    """Bind the names of an `import`. `walk`: the Walk that reads the script, to which this adds the modules."""
+class Reader(Protocol):
+    """What reads the script (walk.py). `find` returns what a module of the script's folder binds."""
+
+    find: Callable[[Any, str], Scope | None]
+    imports: set[str]
+    elsewhere: set[str]
+
+
+def read_import(walk: Reader, node: ast.Import, frame: Frame, around: Around) -> None:
+    """Bind the names of an `import`, and add the modules to what `walk` has found."""
     for alias in node.names:
         _load(walk, alias.name)
         walk.imports.add(alias.name)
@@ -22,7 +31,7 @@ def read_import(walk: Any, node: ast.Import, frame: Frame, around: Around) -> No
             frame.scope.names[top] = top
 
 
-def read_import_from(walk: Any, node: ast.ImportFrom, frame: Frame, around: Around) -> None:
+def read_import_from(walk: Reader, node: ast.ImportFrom, frame: Frame, around: Around) -> None:
     """Bind the names of a `from ... import`; `walk` as above."""
     if not (module := frame.source.module_of(node)):
         return
@@ -45,8 +54,8 @@ def read_import_from(walk: Any, node: ast.ImportFrom, frame: Frame, around: Arou
             frame.scope.splits[alias.asname or alias.name] = split
 
 
-def _load(walk: Any, module: str) -> Scope | None:
-    found: Scope | None = walk.find(walk, module)
+def _load(walk: Reader, module: str) -> Scope | None:
+    found = walk.find(walk, module)
     if found is None:
         walk.elsewhere.add(module)
     return found

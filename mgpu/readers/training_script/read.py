@@ -27,14 +27,14 @@ from mgpu.readers.training_script.unread_code import may_average
 from mgpu.readers.training_script.walk import Walk
 from mgpu.secret_names import is_secret_name
 from mgpu.secrets_masking import masked, masked_argv
-from mgpu.several_ranks import has_option_of_several
+from mgpu.several_ranks import TORCH_SPAWNS, has_option_of_several
 from mgpu.snapshot import InScript, Script, ScriptCall, ScriptLoop, ScriptSet
 
 __all__ = ["MOST_BYTES", "MOST_BYTES_AT_LAUNCH", "read"]
 
 # Calls that start the ranks of a run.
 _SPAWNS = re.compile(
-    r"torch\.multiprocessing\.(?:spawn|start_processes)|accelerate\.(?:notebook_launcher|debug_launcher)"
+    rf"{TORCH_SPAWNS}|accelerate\.(?:notebook_launcher|debug_launcher)"
     r"|torch\.distributed\.(?:launcher\.(?:api\.)?elastic_launch|run\.main)"
 )
 _PROCESS = re.compile(r"(?:torch\.)?multiprocessing\.Process")
