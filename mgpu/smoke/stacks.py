@@ -1,7 +1,9 @@
 """Where does each rank hang? Collected from the ranks while they hang.
 
-SIGUSR1 makes a rank write its Python stacks; a file in the run folder makes it dump torch's flight recorder. A stopped
-process gets the signal, is resumed with SIGCONT, and writes its stacks before it does anything else.
+A file in the run folder makes a thread of the rank write its Python stacks, and dump torch's flight recorder. A rank
+whose main thread sleeps gets SIGUSR1, on which the handler writes them. Of one that runs, frames could change meanwhile
+and Python crash (hangs/stack_requests.py): that gets the signal only if its thread does not answer. A stopped one gets
+the signal, is resumed with SIGCONT, and writes its stacks before it does anything else.
 """
 
 from __future__ import annotations
@@ -46,8 +48,10 @@ def ask(folder: Path, listeners: Mapping[int, int], ranks: Sequence[Rank]) -> An
     asleep = {rank.rank for rank in ranks if rank.process_state in ("stopped", "traced")} & set(asked)
     waits = {number: processes.kernel_wait_of(pid) for number, pid in asked.items()}
     (folder / ASK).touch()
-    for pid in asked.values():  # the main thread of a stopped process handles it before anything else
-        processes.signal_thread(pid, pid, signal.SIGUSR1)
+    running = {number for number, pid in asked.items() if processes.state_of(pid) == "running"}
+    _signal(asked, set(asked) - running)  # the main thread of a stopped process handles it before anything else
+    _wait(folder, running, of_stack=True)
+    _signal(asked, {number for number in running if not _stack(folder, number)})
     _wait(folder, set(asked) - asleep)
     awake = {number for number in asked if _stack(folder, number)}
     if asleep:
@@ -61,10 +65,17 @@ def add_answers(folder: Path, ranks: Sequence[Rank], answers: Answers) -> tuple[
     return tuple(_add_stack(folder, rank, answers.awake, answers.waits.get(rank.rank)) for rank in ranks)
 
 
-def _wait(folder: Path, numbers: Collection[int]) -> None:
-    """Wait until all of these ranks have answered, or the time is up."""
+def _signal(pids: Mapping[int, int], numbers: Collection[int]) -> None:
+    for number in numbers:
+        processes.signal_thread(pids[number], pids[number], signal.SIGUSR1)
+
+
+def _wait(folder: Path, numbers: Collection[int], *, of_stack: bool = False) -> None:
+    """Wait until all of these ranks have answered, or the time is up; `of_stack`: only for the stacks."""
     deadline = time.monotonic() + _ANSWER_S
-    while time.monotonic() < deadline and not all(_stack(folder, n) and _recorder(folder, n) for n in numbers):
+    while time.monotonic() < deadline and not all(
+        _stack(folder, number) and (of_stack or _recorder(folder, number)) for number in numbers
+    ):
         time.sleep(0.05)
 
 

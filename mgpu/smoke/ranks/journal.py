@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from . import STAGES
 
@@ -68,7 +68,7 @@ class Journal:
         faulthandler.register(signal.SIGTERM, file=mark, all_threads=False, chain=True)
         # A DataLoader worker is forked from the rank and must not leave the rank's mark.
         os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
-        threading.Thread(target=_beat, args=(self.path,), daemon=True).start()
+        threading.Thread(target=_beat, args=(self.path, stack), daemon=True).start()
 
     def write(self, **record: Any) -> None:
         """Append one line in a single write, so that lines never mix and a partial line is never read."""
@@ -136,8 +136,11 @@ def _explain_exit(exit_call: SystemExit) -> Failure:
     return Failure(f"sys.exit was called: {code}", "exited", code=1)
 
 
-def _beat(path: Path) -> None:
-    """Touch a file while this process runs (not while it is stopped), and answer when the runner asks."""
+def _beat(path: Path, stack: TextIO) -> None:
+    """Touch a file while this process runs (not while it is stopped), and answer when the runner asks.
+
+    This thread writes the stacks if the main one runs Python code: it has the lock, so no frame changes meanwhile.
+    """
     beat = f"{path}.beat"
     Path(beat).touch()
     asked = path.parent / ASK
@@ -146,6 +149,8 @@ def _beat(path: Path) -> None:
         os.utime(beat)
         if not answered and asked.exists():
             answered = True
+            if not os.fstat(stack.fileno()).st_size:  # else the handler has written it
+                faulthandler.dump_traceback(stack)
             _dump_recorder(f"{path}.recorder")
         time.sleep(BEAT_S)
 
