@@ -7,7 +7,7 @@ this moment, the frames are not whole: one signal in 80 ended a busy process of 
 * a main thread that sleeps, in Python or in C code, writes its own frames in the handler, which do not change;
 * one that runs gets a signal that Python handles between two instructions. If it has run for some time without that, it
   is in C code, so its frames do not change either;
-* of one that the kernel does not run, the recorder's thread writes all stacks, which Python's lock protects, or nobody
+* of one that the kernel does not run, the recorder's thread writes all stacks, which Python's lock protects, or no one
   runs Python code because the main thread has that lock.
 """
 
