@@ -10,12 +10,13 @@ from mgpu.readers.sources.shown_code import shown_code
 from mgpu.readers.stack_dump import frame_at
 from mgpu.secret_names import is_secret_name
 from mgpu.secrets_masking import masked
-from mgpu.snapshot import LineValues
+from mgpu.snapshot import LineValues, ReadFile
 from mgpu.structured_text import json_of
 from mgpu.text import clean
 
 _MOST_BYTES = 1 << 16
 _MOST_LINES, _MOST_NAMES, _LONGEST = 4, 12, 200
+_LONGEST_PATH, _LARGEST = 1024, 1 << 60
 
 
 def read(recorded: Path, rank: int, pid: int | None) -> tuple[LineValues, ...]:
@@ -32,11 +33,23 @@ def read(recorded: Path, rank: int, pid: int | None) -> tuple[LineValues, ...]:
 
 
 def _line(one: Any) -> LineValues | None:
-    if not (isinstance(one, list) and len(one) == 5 and isinstance(one[1], int) and isinstance(one[3], dict)):
+    if not (isinstance(one, list) and len(one) in (5, 6) and isinstance(one[1], int) and isinstance(one[3], dict)):
         return None
     values = {_described(name): _value(name, text) for name, text in list(one[3].items())[:_MOST_NAMES]}
     frame = frame_at(str(one[0]), one[1], str(one[2]), with_code=False)
-    return LineValues(frame.file, frame.line, frame.function, values, shown_code(_described(one[4])) or None)
+    condition = shown_code(_described(one[4])) or None
+    return LineValues(frame.file, frame.line, frame.function, values, condition, _read_file(one[5:]))
+
+
+def _read_file(facts: list[Any]) -> ReadFile | None:
+    one = facts[0] if facts and isinstance(facts[0], dict) else {}
+    path, size, line = one.get("path"), one.get("size"), one.get("line")
+    if not (isinstance(path, str) and path.isprintable() and 0 < len(path) <= _LONGEST_PATH and masked(path) == path):
+        return None
+    if not (isinstance(size, int) and 0 <= size < _LARGEST):
+        return None
+    line = line if isinstance(line, int) and 0 < line < _LARGEST else None
+    return ReadFile(path, size, _described(one.get("form", "")), line, _described(one.get("fault", "")))
 
 
 def _value(name: str, text: Any) -> str:

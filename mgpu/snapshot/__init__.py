@@ -31,6 +31,7 @@ from mgpu.snapshot.exception_facts import (
     Definition,
     HandledException,
     LineValues,
+    ReadFile,
     TracedCall,
     UncaughtException,
 )

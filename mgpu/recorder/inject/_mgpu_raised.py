@@ -88,11 +88,27 @@ def _write_raised(recorder: Any, kind: type[BaseException], error: BaseException
 def _write_values(recorder: Any, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     import json
 
+    found = (_of_worker(trace) or _failed_lines(error, trace)) if issubclass(kind, Exception) else None
+    if found:
+        recorder.store("values", json.dumps(found))
+
+
+def _failed_lines(error: BaseException, trace: TracebackType | None) -> list[list[Any]]:
+    """Return the values of the failed lines, the user's innermost one with the file that it read."""
     import _mgpu_values  # type: ignore[import-not-found]
 
-    found = _of_worker(trace) or _mgpu_values.on_failed_lines(trace, kind.__name__)
-    if issubclass(kind, Exception) and found:
-        recorder.store("values", json.dumps(found))
+    lines: list[list[Any]] = _mgpu_values.on_failed_lines(trace, type(error).__name__)
+    with contextlib.suppress(Exception):
+        import _mgpu_read_files  # type: ignore[import-not-found]
+
+        found = _mgpu_read_files.of_failure(trace, error)
+        if found is not None:
+            file, number, facts = found
+            line = next((one for one in lines if (one[0], one[1]) == (file, number)), None)
+            if line is None:
+                lines.append(line := [file, number, "", {}, ""])
+            line.append(facts)
+    return lines
 
 
 def hook_wrapped(module: Any) -> None:
@@ -103,11 +119,9 @@ def hook_wrapped(module: Any) -> None:
     def wrap(self: Any, exc_info: Any = None, *args: Any, **options: Any) -> None:
         original(self, exc_info, *args, **options)
         with contextlib.suppress(Exception):
-            import _mgpu_values
-
-            kind, _, trace = exc_info or sys.exc_info()
-            if kind is not None:
-                setattr(self, _VALUES, _mgpu_values.on_failed_lines(trace, kind.__name__))
+            _, error, trace = exc_info or sys.exc_info()
+            if error is not None:
+                setattr(self, _VALUES, _failed_lines(error, trace))
 
     module.ExceptionWrapper.__init__ = wrap
 
