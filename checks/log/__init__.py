@@ -75,6 +75,7 @@ from typing import Any
 from mgpu.check import Family, Kind, Problem
 
 from ._advice import for_program
+from ._empty_loops import with_empty_loop
 from ._own_source import with_source
 from ._read_files import with_read_file
 from ._recorded_values import with_values
@@ -83,7 +84,7 @@ from ._wheels_of_index import with_existing_wheels
 
 def _fitted(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     problem = with_source(with_existing_wheels(for_program(problem, facts), facts), facts)
-    return with_read_file(with_values(problem, facts), facts)
+    return with_empty_loop(with_read_file(with_values(problem, facts), facts), facts)
 
 
 FAMILY = Family(fitted=_fitted)

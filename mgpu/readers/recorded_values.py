@@ -10,7 +10,7 @@ from mgpu.readers.sources.shown_code import shown_code
 from mgpu.readers.stack_dump import frame_at
 from mgpu.secret_names import is_secret_name
 from mgpu.secrets_masking import masked
-from mgpu.snapshot import LineValues, ReadFile
+from mgpu.snapshot import EmptyLoop, LineValues, ReadFile
 from mgpu.structured_text import json_of
 from mgpu.text import clean
 
@@ -38,11 +38,19 @@ def _line(one: Any) -> LineValues | None:
     values = {_described(name): _value(name, text) for name, text in list(one[3].items())[:_MOST_NAMES]}
     frame = frame_at(str(one[0]), one[1], str(one[2]), with_code=False)
     condition = shown_code(_described(one[4])) or None
-    return LineValues(frame.file, frame.line, frame.function, values, condition, _read_file(one[5:]))
+    facts = one[5] if one[5:] and isinstance(one[5], dict) else {}
+    read_file, empty_loop = _read_file(facts), _empty_loop(facts)
+    return LineValues(frame.file, frame.line, frame.function, values, condition, read_file, empty_loop)
 
 
-def _read_file(facts: list[Any]) -> ReadFile | None:
-    one = facts[0] if facts and isinstance(facts[0], dict) else {}
+def _empty_loop(one: dict[str, Any]) -> EmptyLoop | None:
+    line, over, fills = one.get("loop"), shown_code(_described(one.get("over", ""))), _described(one.get("fills", ""))
+    if not (isinstance(line, int) and 0 < line < _LARGEST and over and fills.isidentifier()):
+        return None
+    return EmptyLoop(line, over, fills)
+
+
+def _read_file(one: dict[str, Any]) -> ReadFile | None:
     path, size, line = one.get("path"), one.get("size"), one.get("line")
     if not (isinstance(path, str) and path.isprintable() and 0 < len(path) <= _LONGEST_PATH and masked(path) == path):
         return None

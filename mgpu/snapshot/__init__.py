@@ -29,6 +29,7 @@ from mgpu.snapshot.accelerate_config import (
 from mgpu.snapshot.exception_facts import (
     CutTraceback,
     Definition,
+    EmptyLoop,
     HandledException,
     LineValues,
     ReadFile,

@@ -76,6 +76,15 @@ class ReadFile:
 
 
 @dataclass(frozen=True)
+class EmptyLoop:
+    """The loop that would have given a name of the failed line its value, and that had no item to go over."""
+
+    line: int
+    over: Text  # "enumerate(loader)"
+    fills: Text  # the name
+
+
+@dataclass(frozen=True)
 class LineValues:
     """What the names on a line of the user's code stood for when an exception passed it."""
 
@@ -85,6 +94,7 @@ class LineValues:
     values: Mapping[Text, Text]  # "batch['labels']" -> "int64 [8, 512] on cuda:0"
     condition: Text | None = None  # of a line that raised the exception itself: what held there, as the code has it
     read: ReadFile | None = None
+    empty_loop: EmptyLoop | None = None
 
     @property
     def place(self) -> str:

@@ -94,20 +94,25 @@ def _write_values(recorder: Any, kind: type[BaseException], error: BaseException
 
 
 def _failed_lines(error: BaseException, trace: TracebackType | None) -> list[list[Any]]:
-    """Return the values of the failed lines, the user's innermost one with the file that it read."""
+    """Return the values of the failed lines, the user's innermost one with the file that it read, or a loop's items."""
+    import _mgpu_empty_loops  # type: ignore[import-not-found]
+    import _mgpu_read_files  # type: ignore[import-not-found]
     import _mgpu_values  # type: ignore[import-not-found]
+    from _mgpu_own_code import is_users  # type: ignore[import-not-found]
 
     lines: list[list[Any]] = _mgpu_values.on_failed_lines(trace, type(error).__name__)
-    with contextlib.suppress(Exception):
-        import _mgpu_read_files  # type: ignore[import-not-found]
-
-        found = _mgpu_read_files.of_failure(trace, error)
-        if found is not None:
-            file, number, facts = found
-            line = next((one for one in lines if (one[0], one[1]) == (file, number)), None)
-            if line is None:
-                lines.append(line := [file, number, "", {}, ""])
-            line.append(facts)
+    for module in (_mgpu_read_files, _mgpu_empty_loops):
+        with contextlib.suppress(Exception):
+            found = module.of_failure(trace, error)
+            if found is not None:
+                file, number, facts = found
+                line = next((one for one in lines if (one[0], one[1]) == (file, number)), None)
+                if line is None:
+                    own = next((at for at, one in enumerate(lines) if is_users(one[0])), len(lines))
+                    lines.insert(own, line := [file, number, "", {}, ""])
+                line[3].update(facts.pop("names", {}))
+                line.append(facts)
+                break
     return lines
 
 

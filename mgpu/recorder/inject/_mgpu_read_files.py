@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING or __package__:  # imported from mgpu, not in a rank
     from mgpu.recorder.inject import _mgpu_loops, _mgpu_values
+    from mgpu.recorder.inject._mgpu_counts import stored
     from mgpu.recorder.inject._mgpu_own_code import is_users
 else:
     import _mgpu_loops
     import _mgpu_values
+    from _mgpu_counts import stored
     from _mgpu_own_code import is_users
 
 _MOST_BYTES = 64 << 20  # of a file that is searched
@@ -108,7 +110,7 @@ def _is_of_format(error: BaseException) -> bool:
 def _may_be_any(error: BaseException, path: str) -> bool:
     """Whether the only file that the line names must be what was read: the exception does not hold what was read."""
     if type(error).__name__ == "JSONDecodeError":
-        return _mgpu_values.stored(error).get("doc") == "" and not os.path.getsize(path)
+        return stored(error).get("doc") == "" and not os.path.getsize(path)
     return not isinstance(error, UnicodeDecodeError)
 
 
@@ -131,7 +133,7 @@ class _Files:
 def _named(trace: TracebackType) -> Iterator[str]:
     """Yield the paths that the failed expression names."""
     frame = trace.tb_frame
-    for name, steps in _mgpu_values.chains_of(trace):
+    for name, steps in _mgpu_values.chains(_mgpu_values.failed_code(trace)):
         value = frame.f_locals.get(name, frame.f_globals.get(name))
         path = _path(_mgpu_values.follow(name, value, steps)[1])
         if path:
@@ -157,7 +159,7 @@ def _path(value: Any) -> str:
     else:
         opened = opened_file(value)
         if opened is None:
-            name = _mgpu_values.stored(value).get("name") if kind.__module__ in ("gzip", "bz2", "lzma") else None
+            name = stored(value).get("name") if kind.__module__ in ("gzip", "bz2", "lzma") else None
         else:
             name = opened.name
         text = name if type(name) is str else ""
@@ -176,7 +178,7 @@ def opened_file(value: Any) -> Any:
 
 def _by_content(error: BaseException, paths: list[str]) -> dict[str, Any] | None:
     """Return the file that holds exactly what the exception has, with the line of it."""
-    kind, held = type(error).__name__, _mgpu_values.stored(error)
+    kind, held = type(error).__name__, stored(error)
     for path in paths:
         fault = "invalid"
         if kind == "JSONDecodeError" and type(held.get("doc")) is str:
@@ -184,7 +186,7 @@ def _by_content(error: BaseException, paths: list[str]) -> dict[str, Any] | None
         elif type(error) is UnicodeDecodeError:
             line = _line_of_bytes(path, error)
         elif type(held.get("problem_mark")).__module__.startswith("yaml"):
-            line = _line_of_yaml(path, _mgpu_values.stored(held["problem_mark"]))
+            line = _line_of_yaml(path, stored(held["problem_mark"]))
         else:
             return None
         if line:
@@ -285,7 +287,7 @@ def _csv_reader(value: Any) -> tuple[Any, int] | None:
     if csv is None or csv_module is None:
         return None
     if type(value) is csv_module.DictReader:
-        value = _mgpu_values.stored(value).get("reader")
+        value = stored(value).get("reader")
     if type(value).__module__ != "_csv" or type(value).__name__ != "reader":
         return None
     source = next((one for one in gc.get_referents(value) if type(one) is io.TextIOWrapper), None)

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING or __package__:  # imported from mgpu, not in a rank
     from mgpu.recorder.inject import _mgpu_conditions
+    from mgpu.recorder.inject._mgpu_counts import described, stored
     from mgpu.recorder.inject._mgpu_own_code import is_of_python, is_of_torch, is_users
 else:
     import _mgpu_conditions
+    from _mgpu_counts import described, stored
     from _mgpu_own_code import is_of_python, is_of_torch, is_users
 
 _MOST_FRAMES, _MOST_NAMES = 3, 8
@@ -78,7 +80,7 @@ def on_failed_lines(trace: TracebackType | None, kind: str) -> list[list[Any]]:
         code = one.tb_frame.f_code
         held = condition if one is raised else ""
         names = {}
-        values = itertools.chain(_values(one.tb_frame, held, of_any=True), _values(one.tb_frame, _failed_code(one)))
+        values = itertools.chain(_values(one.tb_frame, held, of_any=True), _values(one.tb_frame, failed_code(one)))
         for name, text in itertools.islice(values, _MOST_NAMES):
             if (name, text) not in known:
                 known.add((name, text))
@@ -98,7 +100,7 @@ def _condition(trace: TracebackType, kind: str) -> str:
     return ""
 
 
-def _failed_code(trace: TracebackType) -> str:
+def failed_code(trace: TracebackType) -> str:
     """Return the expression that failed, from Python 3.11 on; before, its first line.
 
     If values could not be unpacked, that are the names they are for: then what follows these.
@@ -113,11 +115,6 @@ def _failed_code(trace: TracebackType) -> str:
         part[-1] = part[-1][:end] if last < first + _MOST_LINES else part[-1]
         part[0] = part[0][begin:]
     return b"".join(part).decode("utf-8", "replace")
-
-
-def chains_of(trace: TracebackType) -> list[tuple[str, list[Step]]]:
-    """Return the names in the expression that failed, as `chains` does."""
-    return chains(_failed_code(trace))
 
 
 def _position(code: CodeType, instruction: int) -> tuple[int, int, int | None, int | None] | None:
@@ -212,14 +209,6 @@ def _is_leaf(value: Any) -> bool:
     return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter) and value.is_leaf
 
 
-def stored(value: Any) -> dict[str, Any]:
-    try:
-        own = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return own if type(own) is dict else {}
-
-
 def _item(value: Any, key: Any) -> Any:
     if isinstance(value, dict):
         return dict.get(value, key, _MISSING) if isinstance(key, (str, int)) else _MISSING
@@ -248,7 +237,7 @@ def describe(value: Any, name: str, *, words: bool = True) -> str:
     if isinstance(value, _NO_VALUES):
         return ""
     with contextlib.suppress(Exception):  # of a tensor that has no storage yet
-        return _of_tensor(value) or _of_module(value) or _of_container(value, name)
+        return _of_tensor(value) or _of_module(value) or described(value) or _of_container(value, name)
     return ""
 
 
@@ -261,8 +250,8 @@ def _of_tensor(value: Any) -> str:
         prefix = "" if known in ("Tensor", "Parameter") else f"{known} "
         with getattr(torch._C, "DisableTorchFunctionSubclass", contextlib.nullcontext)():
             return f"{prefix}{str(value.dtype)[6:]} {list(value.shape)} on {value.device}{_range(torch, value)}"
-    if numpy is not None and type(value) is numpy.ndarray:
-        return f"ndarray {value.dtype} {list(value.shape)}"
+    if numpy is not None and type(value) in (numpy.ndarray, numpy.memmap):
+        return f"{type(value).__name__} {value.dtype} {list(value.shape)}"
     return ""
 
 
