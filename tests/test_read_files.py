@@ -213,6 +213,13 @@ DECODE = "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xe9 in position 8
             "sed -n 3p d/a.json | cat -v",
         ),
         (
+            "json.decoder.JSONDecodeError: Extra data: line 2 column 1 (char 20)",
+            ReadFile("d/a.json", 99, "text", 2, "invalid"),
+            "the file is JSON Lines (one object per line), and is read as one JSON value: Extra data: line 2 column 1 "
+            "(char 20): line 2 of d/a.json",
+            "sed -n 2p d/a.json | cat -v",
+        ),
+        (
             DECODE,
             ReadFile("d/a.txt", 99, "text", 21, "invalid"),
             "line 21 of d/a.txt is not utf-8 text: byte 0xe9",
@@ -244,6 +251,13 @@ DECODE = "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xe9 in position 8
             "ls -la d/x.gz",
         ),
         (
+            "pandas.errors.ParserError: Error tokenizing data. C error: Expected 3 fields in line 12, saw 5",
+            ReadFile("d/x.csv", 500, "text"),
+            "a table file is empty, cut off or of another format: Error tokenizing data. C error: Expected 3 fields in "
+            "line 12, saw 5: d/x.csv",
+            "sed -n 12p d/x.csv | cat -v",
+        ),
+        (
             "zipfile.BadZipFile: File is not a zip file",
             ReadFile("d/x.zip", 50, "text"),
             "train.py:41 in main could not read a file of the dataset (BadZipFile): d/x.zip",
@@ -257,6 +271,14 @@ def test_the_cause_names_the_file(error: str, seen: ReadFile, title: str, comman
     assert command in [one for fix in problem.fixes for one in fix.commands]
     assert not any("FILE" in one for fix in problem.fixes for one in fix.commands)
     assert found(error, "x = load(f)", None, tmp_path).title != title
+
+
+def test_a_json_file_that_ends_too_early(tmp_path: Path) -> None:
+    error = "json.decoder.JSONDecodeError: Expecting value: line 9 column 1 (char 90)"
+    assert found(error, "json.load(f)", ReadFile("a.json", 90, "text", 9, "invalid"), tmp_path).cause == (
+        "The file ends there: it was cut off."
+    )
+    assert "cut off" not in found(error, "json.load(f)", ReadFile("a.json", 900, "", 9, "invalid"), tmp_path).cause
 
 
 def test_a_page_that_is_read_as_text_is_no_failed_download(tmp_path: Path) -> None:

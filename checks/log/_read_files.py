@@ -19,8 +19,10 @@ from ._messages import short_name
 _LONGEST_PATH = 80  # characters of a title
 _IN_ONE_LINE = re.compile(r": line \d+ column \d+ \(char (?P<before>\d+)\)$")
 _BYTE = re.compile(r"'(?P<codec>[\w-]+)' codec can't decode bytes? (?P<byte>0x\w+)?")
+_COUNTED = re.compile(r"^Error tokenizing data.* in line (?P<line>\d{1,12}),")  # of pandas
 _UNNAMED = ", whose name the message does not have"
 _OF_YAML = ("ScannerError", "ParserError", "ComposerError", "ConstructorError", "ReaderError")
+_ANY_JSON = ("a file or an answer is not valid JSON: E", "a JSON file has a mistake in its text")
 _PLACEHOLDER = re.compile(r"\bFILE\b")
 # What a file is, by its first bytes, that no reader of data accepts; why, and what to do.
 _NO_DATA = {
@@ -53,6 +55,8 @@ def with_read_file(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     refused = file.fault or file.line is None  # else the line was read, and what was done with it failed
     if form in _NO_DATA and refused and short_name(one.type) != "UnicodeDecodeError":
         return _no_data(problem, one, file, form)
+    if file.line is None and (counted := _COUNTED.search(one.message)):
+        file = replace(file, line=int(counted["line"]))
     return _at_line(problem, one, file) if file.line is not None else _of_file(problem, file)
 
 
@@ -74,7 +78,9 @@ def _at_line(problem: Problem, one: UncaughtException, file: ReadFile) -> Proble
     title, cause, others = problem.title, problem.cause, _filled(problem, file)
     of_one_line = _IN_ONE_LINE.search(one.message)
     where = f"line {line} of {_path(file)}"
-    if not file.fault:
+    if not file.fault and short == "ParserError":
+        title = f"{title}: {_path(file)}"
+    elif not file.fault:
         title, cause = f"{title}: {where}", f"The last line that was read is {where}. {cause}"
     elif short == "JSONDecodeError" and of_one_line and file.fault != "invalid":
         said = f"{one.message[: of_one_line.start()].removesuffix(' at')} at column {int(of_one_line['before']) + 1}"
@@ -99,8 +105,11 @@ def _at_line(problem: Problem, one: UncaughtException, file: ReadFile) -> Proble
             "after a colon, a colon or a % in a text without quotes, or a tag that this loader does not accept."
         )
         others = (Fix("Look for tabs.", (shell(r"grep -nP '\t' {:path}", file.path),)),)
-    elif short == "JSONDecodeError":
-        title = f"{_path(file)} is not JSON: {one.message}" if "Extra data" not in one.message else f"{title}: {where}"
+    elif problem.title.startswith(_ANY_JSON) and of_one_line:
+        title = f"{_path(file)} is not JSON: {one.message}"
+        at_end = int(of_one_line["before"]) >= file.size_bytes - 1
+        cause = "The file ends there: it was cut off." if at_end else "The mistake is there or just before it."
+        others = (Fix("Check the whole file.", (shell("python -m json.tool {:path} > /dev/null", file.path),)),)
     else:
         title = f"{title}: {where}"
     look = Fix(f"Look at line {line} of the file.", (shell("sed -n {:number}p {:path} | cat -v", line, file.path),))

@@ -10,7 +10,7 @@ from mgpu.readers.sources.shown_code import shown_code
 from mgpu.readers.stack_dump import frame_at
 from mgpu.secret_names import is_secret_name
 from mgpu.secrets_masking import masked
-from mgpu.snapshot import EmptyLoop, LineValues, ReadFile
+from mgpu.snapshot import EmptyLoop, LineValues, ListedFolder, ReadFile
 from mgpu.structured_text import json_of
 from mgpu.text import clean
 
@@ -39,8 +39,8 @@ def _line(one: Any) -> LineValues | None:
     frame = frame_at(str(one[0]), one[1], str(one[2]), with_code=False)
     condition = shown_code(_described(one[4])) or None
     facts = one[5] if one[5:] and isinstance(one[5], dict) else {}
-    read_file, empty_loop = _read_file(facts), _empty_loop(facts)
-    return LineValues(frame.file, frame.line, frame.function, values, condition, read_file, empty_loop)
+    found = _read_file(facts), _empty_loop(facts), _folder(facts)
+    return LineValues(frame.file, frame.line, frame.function, values, condition, *found)
 
 
 def _empty_loop(one: dict[str, Any]) -> EmptyLoop | None:
@@ -50,9 +50,25 @@ def _empty_loop(one: dict[str, Any]) -> EmptyLoop | None:
     return EmptyLoop(line, over, fills)
 
 
+def _folder(one: dict[str, Any]) -> ListedFolder | None:
+    path, missing, names, count = one.get("folder"), one.get("missing"), one.get("names"), one.get("count")
+    if not (
+        isinstance(path, str) and _is_path(path) and isinstance(missing, str) and (not missing or _is_path(missing))
+    ):
+        return None
+    if not (isinstance(names, list) and isinstance(count, int) and 0 <= count < _LARGEST):
+        return None
+    shown = tuple(_described(name) for name in names[:_MOST_NAMES])
+    return ListedFolder(path, shown, max(count, len(shown)), missing, one.get("here") is True)
+
+
+def _is_path(text: str) -> bool:
+    return text.isprintable() and 0 < len(text) <= _LONGEST_PATH and masked(text) == text
+
+
 def _read_file(one: dict[str, Any]) -> ReadFile | None:
     path, size, line = one.get("path"), one.get("size"), one.get("line")
-    if not (isinstance(path, str) and path.isprintable() and 0 < len(path) <= _LONGEST_PATH and masked(path) == path):
+    if not (isinstance(path, str) and _is_path(path)):
         return None
     if not (isinstance(size, int) and 0 <= size < _LARGEST):
         return None

@@ -32,6 +32,7 @@ from mgpu.snapshot.exception_facts import (
     EmptyLoop,
     HandledException,
     LineValues,
+    ListedFolder,
     ReadFile,
     TracedCall,
     UncaughtException,

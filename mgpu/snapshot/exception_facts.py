@@ -85,6 +85,17 @@ class EmptyLoop:
 
 
 @dataclass(frozen=True)
+class ListedFolder:
+    """The folder that the exception of a failed line is about, as it was when the rank failed."""
+
+    path: Text  # as the program has it; ".": the current folder
+    names: tuple[Text, ...]  # the first of its entries
+    count: int  # of its entries, up to 1000
+    missing: Text = ""  # the path that was not there, below it; "": the message names the folder itself
+    here: bool = False  # it is the current folder
+
+
+@dataclass(frozen=True)
 class LineValues:
     """What the names on a line of the user's code stood for when an exception passed it."""
 
@@ -95,6 +106,7 @@ class LineValues:
     condition: Text | None = None  # of a line that raised the exception itself: what held there, as the code has it
     read: ReadFile | None = None
     empty_loop: EmptyLoop | None = None
+    folder: ListedFolder | None = None
 
     @property
     def place(self) -> str:

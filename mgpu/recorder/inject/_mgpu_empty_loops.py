@@ -37,7 +37,7 @@ def of_failure(trace: TracebackType | None, error: BaseException) -> tuple[str, 
     """Return the user's innermost file and line, and the loop that did not run; None if that is not certain.
 
     "loop": the line of the loop, "over": what it goes over, in the words of the code, "fills": the name that would have
-    its value from it, and "names": what the names in `over` stand for.
+    its value from it, and "values": what the names in `over` stand for.
     """
     own = None
     while trace is not None:
@@ -52,7 +52,7 @@ def of_failure(trace: TracebackType | None, error: BaseException) -> tuple[str, 
         if loop is not None:
             found = ((one, _mgpu_values.describe(known[one], one)) for one in loop.names if one in known)
             names = {one: text for one, text in found if text}
-            facts = {"loop": loop.line, "over": loop.over[:_LONGEST], "fills": name, "names": names}
+            facts = {"loop": loop.line, "over": loop.over[:_LONGEST], "fills": name, "values": names}
             return frame.f_code.co_filename, own.tb_lineno, facts
     return None
 
