@@ -74,28 +74,14 @@ def _no_data(problem: Problem, one: UncaughtException, file: ReadFile, form: str
 
 
 def _at_line(problem: Problem, one: UncaughtException, file: ReadFile) -> Problem:
-    short, line = short_name(one.type), file.line
-    title, cause, others = problem.title, problem.cause, _filled(problem, file)
-    of_one_line = _IN_ONE_LINE.search(one.message)
-    where = f"line {line} of {_path(file)}"
-    if not file.fault and short == "ParserError":
-        title = f"{title}: {_path(file)}"
+    short, where = short_name(one.type), f"line {file.line} of {_path(file)}"
+    title, cause, others = f"{problem.title}: {where}", problem.cause, _filled(problem, file)
+    if short == "ParserError" and not file.fault:  # its message has the line
+        title = f"{problem.title}: {_path(file)}"
     elif not file.fault:
-        title, cause = f"{title}: {where}", f"The last line that was read is {where}. {cause}"
-    elif short == "JSONDecodeError" and of_one_line and file.fault != "invalid":
-        said = f"{one.message[: of_one_line.start()].removesuffix(' at')} at column {int(of_one_line['before']) + 1}"
-        title = f"{where} is empty, and is read as JSON" if file.fault == "blank" else f"{where} is not JSON: {said}"
-        cause = (
-            "Each line of the file is read as one JSON value, and an empty line is none."
-            if file.fault == "blank"
-            else "Each line of the file is read as one JSON value. Usual reasons: the line was cut off when its writer "
-            "stopped, several processes wrote at the same time, or a text has a line break in it."
-        )
-        skip = "if line.strip():  # before json.loads(line)"
-        others = (Fix("Skip empty lines.", (skip,)),) if file.fault == "blank" else ()
-        others += (
-            Fix("Check all lines.", (shell("python -m json.tool --json-lines {:path} > /dev/null", file.path),)),
-        )
+        cause = f"The last line that was read is {where}. {cause}"
+    elif (position := _IN_ONE_LINE.search(one.message)) and short == "JSONDecodeError":
+        title, cause, others = _of_json(problem, one, file, int(position["before"])) or (title, cause, others)
     elif short == "UnicodeDecodeError" and (found := _BYTE.search(one.message)):
         title = f"{where} is not {found['codec']} text" + (f": byte {found['byte']}" if found["byte"] else "")
     elif short in _OF_YAML:
@@ -105,15 +91,45 @@ def _at_line(problem: Problem, one: UncaughtException, file: ReadFile) -> Proble
             "after a colon, a colon or a % in a text without quotes, or a tag that this loader does not accept."
         )
         others = (Fix("Look for tabs.", (shell(r"grep -nP '\t' {:path}", file.path),)),)
-    elif problem.title.startswith(_ANY_JSON) and of_one_line:
-        title = f"{_path(file)} is not JSON: {one.message}"
-        at_end = int(of_one_line["before"]) >= file.size_bytes - 1
-        cause = "The file ends there: it was cut off." if at_end else "The mistake is there or just before it."
-        others = (Fix("Check the whole file.", (shell("python -m json.tool {:path} > /dev/null", file.path),)),)
-    else:
-        title = f"{title}: {where}"
-    look = Fix(f"Look at line {line} of the file.", (shell("sed -n {:number}p {:path} | cat -v", line, file.path),))
+    look = Fix(
+        f"Look at line {file.line} of the file.", (shell("sed -n {:number}p {:path} | cat -v", file.line, file.path),)
+    )
     return replace(problem, title=title, cause=cause, fix=(look, *others))
+
+
+def _of_json(
+    problem: Problem, one: UncaughtException, file: ReadFile, before: int
+) -> tuple[str, str, tuple[Fix, ...]] | None:
+    """Return title, cause and fixes of a file that is JSON, or JSON Lines; None if its problem knows more.
+
+    `before`: characters before the place where the reader stopped, in the file or in the line.
+    """
+    where, every = f"line {file.line} of {_path(file)}", _check(file, by_line=True)
+    if file.fault == "blank":
+        return (
+            f"{where} is empty, and is read as JSON",
+            "Each line of the file is read as one JSON value, and an empty line is none.",
+            (Fix("Skip empty lines.", ("if line.strip():  # before json.loads(line)",)), every),
+        )
+    if file.fault == "invalid_row":
+        said = _IN_ONE_LINE.sub("", one.message).removesuffix(" at")
+        return (
+            f"{where} is not JSON: {said} at column {before + 1}",
+            "Each line of the file is read as one JSON value. Usual reasons: the line was cut off when its writer "
+            "stopped, several processes wrote at the same time, or a text has a line break in it.",
+            (every,),
+        )
+    if not problem.title.startswith(_ANY_JSON):
+        return None
+    at_end = before >= file.size_bytes - 1
+    cause = "The file ends there: it was cut off." if at_end else "The mistake is there or just before it."
+    return f"{_path(file)} is not JSON: {one.message}", cause, (_check(file),)
+
+
+def _check(file: ReadFile, *, by_line: bool = False) -> Fix:
+    if by_line:
+        return Fix("Check all lines.", (shell("python -m json.tool --json-lines {:path} > /dev/null", file.path),))
+    return Fix("Check the whole file.", (shell("python -m json.tool {:path} > /dev/null", file.path),))
 
 
 def _of_file(problem: Problem, file: ReadFile) -> Problem:

@@ -95,16 +95,15 @@ def _write_values(recorder: Any, kind: type[BaseException], error: BaseException
 
 def _failed_lines(error: BaseException, trace: TracebackType | None) -> list[list[Any]]:
     """Return the values of the failed lines, the user's innermost one with a file, loop or folder."""
-    import _mgpu_empty_loops  # type: ignore[import-not-found]
-    import _mgpu_folders  # type: ignore[import-not-found]
-    import _mgpu_read_files  # type: ignore[import-not-found]
+    import importlib
+
     import _mgpu_values  # type: ignore[import-not-found]
     from _mgpu_own_code import is_users  # type: ignore[import-not-found]
 
     lines: list[list[Any]] = _mgpu_values.on_failed_lines(trace, type(error).__name__)
-    for module in (_mgpu_read_files, _mgpu_empty_loops, _mgpu_folders):
+    for module in ("_mgpu_read_files", "_mgpu_empty_loops", "_mgpu_folders"):
         with contextlib.suppress(Exception):
-            found = module.of_failure(trace, error)
+            found = importlib.import_module(module).of_failure(trace, error)
             if found is not None:
                 file, number, facts = found
                 line = next((one for one in lines if (one[0], one[1]) == (file, number)), None)

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 if TYPE_CHECKING or __package__:  # imported from mgpu, not in a rank
     from mgpu.recorder.inject import _mgpu_loops, _mgpu_values
     from mgpu.recorder.inject._mgpu_counts import stored
-    from mgpu.recorder.inject._mgpu_own_code import is_users
+    from mgpu.recorder.inject._mgpu_own_code import is_of_python, is_users
 else:
     import _mgpu_loops
     import _mgpu_values
     from _mgpu_counts import stored
-    from _mgpu_own_code import is_users
+    from _mgpu_own_code import is_of_python, is_users
 
 _MOST_BYTES = 64 << 20  # of a file that is searched
 _MOST_FRAMES, _MOST_FILES, _MOST_NAMES, _MOST_ROWS = 3, 4, 200, 1000
@@ -80,7 +80,8 @@ def of_failure(trace: TracebackType | None, error: BaseException) -> tuple[str, 
         found = _by_content(error, [*named.paths, *around.paths])
         if found is None and len(named.paths) == 1 and _may_be_any(error, named.paths[0]):
             found = _facts(named.paths[0])
-    if found is None and (isinstance(error, _OF_ROWS) or type(error).__name__ == "Error"):
+    of_python = all(is_of_python(one.tb_frame.f_code.co_filename) for one in inner)  # no model is in the loop
+    if found is None and of_python and (isinstance(error, _OF_ROWS) or type(error).__name__ == "Error"):
         found = next((row for one in own if (row := _row(one))), None)
     return (own[0].tb_frame.f_code.co_filename, own[0].tb_lineno, found) if found else None
 
