@@ -39,6 +39,10 @@ def mismatch(*parameters: tuple[str, str, str]) -> str:
         ([("weight", "50304, 64", "50257, 64")], "the vocabulary", "rounded up to a multiple of 128", "draft"),
         ([("output_layer.weight", "151936, 64", "37984, 64")], "the vocabulary", "split over 4 tensor-parallel ranks",
          "draft"),
+        # One layer's outputs: no split changes only these.
+        ([("net.4.weight", "10, 64", "5, 64"), ("net.4.bias", "10", "5")], "the layer net.4 has 10 outputs in the "
+         "checkpoint, and 5 in the model", "usually the classes", SPLIT),
+        ([("net.3.weight", "10, 64", "5, 64"), ("net.4.bias", "10", "5")], "has another size", SPLIT, "classes"),
         # A fraction of one dimension, in all of them.
         ([("layers.0.up_proj.weight", "4096, 512", "1024, 512"), ("layers.0.down_proj.weight", "512, 4096",
            "512, 1024")], "has another size than in the model", f"split over 4 {SPLIT} ranks", OTHER),

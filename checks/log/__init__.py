@@ -75,13 +75,18 @@ from typing import Any
 from mgpu.check import Family, Kind, Problem
 
 from ._advice import for_program
+from ._empty_loops import with_empty_loop
+from ._listed_folders import with_folder
 from ._own_source import with_source
+from ._read_files import with_read_file
 from ._recorded_values import with_values
 from ._wheels_of_index import with_existing_wheels
 
 
 def _fitted(problem: Problem, facts: Mapping[str, Any]) -> Problem:
-    return with_values(with_source(with_existing_wheels(for_program(problem, facts), facts), facts), facts)
+    problem = with_source(with_existing_wheels(for_program(problem, facts), facts), facts)
+    # What the recorder has seen in the ranks of a launch.
+    return with_folder(with_empty_loop(with_read_file(with_values(problem, facts), facts), facts), facts)
 
 
 FAMILY = Family(fitted=_fitted)

@@ -126,7 +126,11 @@ def explain(groups: Mapping[str, str], raised: UncaughtException | None) -> Mean
         return _of_vocabulary(first)
     if all(map(_counts_positions, pairs)):
         return _of_positions(first)
-    return _of_split(pairs) or (_of_kernel(pairs) if len(first.saved) > _MOST_SPLIT else _of_other_model(pairs))
+    return (
+        _of_outputs(pairs)
+        or _of_split(pairs)
+        or (_of_kernel(pairs) if len(first.saved) > _MOST_SPLIT else _of_other_model(pairs))
+    )
 
 
 def _is_whole(one: _Pair) -> bool:
@@ -198,6 +202,31 @@ def _of_positions(one: _Pair) -> Meaning:
                 ("grep -nE 'max_position_embeddings|image_size|patch_size' CHECKPOINT/config.json",),
             ),
             Fix("Or interpolate the embeddings to the new number before they are loaded."),
+        ),
+        complete=True,
+    )
+
+
+def _of_outputs(pairs: list[_Pair]) -> Meaning | None:
+    """Explain one layer with another number of outputs: parallel sizes would change other layers, too."""
+    module = pairs[0].name.rpartition(".")[0]
+    whole = {one.name: one.changed for one in pairs} == {f"{module}.weight": [0], f"{module}.bias": [0]}
+    if not module or not whole:
+        return None
+    saved, here = pairs[0].saved[0], pairs[0].here[0]
+    return Meaning(
+        f"the layer {module} has {saved:,} outputs in the checkpoint, and {here:,} in the model",
+        f"{_listed(pairs)}. No other shape differs. Of a last layer, the outputs are usually the classes: the "
+        "checkpoint is of another data set, or the run was given another number of classes.",
+        (
+            Fix(f"Make the model with {saved:,} outputs there, if the checkpoint is the right one."),
+            Fix(
+                "To train a new layer, leave the old one out.",
+                (
+                    python("for name in ('weight', 'bias'): del state['{:id}.' + name]", module),
+                    "model.load_state_dict(state, strict=False)",
+                ),
+            ),
         ),
         complete=True,
     )

@@ -10,12 +10,13 @@ from mgpu.readers.sources.shown_code import shown_code
 from mgpu.readers.stack_dump import frame_at
 from mgpu.secret_names import is_secret_name
 from mgpu.secrets_masking import masked
-from mgpu.snapshot import LineValues
+from mgpu.snapshot import EmptyLoop, LineValues, ListedFolder, ReadFile
 from mgpu.structured_text import json_of
 from mgpu.text import clean
 
 _MOST_BYTES = 1 << 16
 _MOST_LINES, _MOST_NAMES, _LONGEST = 4, 12, 200
+_LONGEST_PATH, _LARGEST = 1024, 1 << 60
 
 
 def read(recorded: Path, rank: int, pid: int | None) -> tuple[LineValues, ...]:
@@ -32,11 +33,47 @@ def read(recorded: Path, rank: int, pid: int | None) -> tuple[LineValues, ...]:
 
 
 def _line(one: Any) -> LineValues | None:
-    if not (isinstance(one, list) and len(one) == 5 and isinstance(one[1], int) and isinstance(one[3], dict)):
+    if not (isinstance(one, list) and len(one) in (5, 6) and isinstance(one[1], int) and isinstance(one[3], dict)):
         return None
     values = {_described(name): _value(name, text) for name, text in list(one[3].items())[:_MOST_NAMES]}
     frame = frame_at(str(one[0]), one[1], str(one[2]), with_code=False)
-    return LineValues(frame.file, frame.line, frame.function, values, shown_code(_described(one[4])) or None)
+    condition = shown_code(_described(one[4])) or None
+    facts = one[5] if one[5:] and isinstance(one[5], dict) else {}
+    found = _read_file(facts), _empty_loop(facts), _folder(facts)
+    return LineValues(frame.file, frame.line, frame.function, values, condition, *found)
+
+
+def _empty_loop(one: dict[str, Any]) -> EmptyLoop | None:
+    line, over, fills = one.get("loop"), shown_code(_described(one.get("over", ""))), _described(one.get("fills", ""))
+    if not (isinstance(line, int) and 0 < line < _LARGEST and over and fills.isidentifier()):
+        return None
+    return EmptyLoop(line, over, fills)
+
+
+def _folder(one: dict[str, Any]) -> ListedFolder | None:
+    path, missing, names, count = one.get("folder"), one.get("missing"), one.get("names"), one.get("count")
+    if not (
+        isinstance(path, str) and _is_path(path) and isinstance(missing, str) and (not missing or _is_path(missing))
+    ):
+        return None
+    if not (isinstance(names, list) and isinstance(count, int) and 0 <= count < _LARGEST):
+        return None
+    shown = tuple(_described(name) for name in names[:_MOST_NAMES])
+    return ListedFolder(path, shown, max(count, len(shown)), missing, one.get("here") is True)
+
+
+def _is_path(text: str) -> bool:
+    return text.isprintable() and 0 < len(text) <= _LONGEST_PATH and masked(text) == text
+
+
+def _read_file(one: dict[str, Any]) -> ReadFile | None:
+    path, size, line = one.get("path"), one.get("size"), one.get("line")
+    if not (isinstance(path, str) and _is_path(path)):
+        return None
+    if not (isinstance(size, int) and 0 <= size < _LARGEST):
+        return None
+    line = line if isinstance(line, int) and 0 < line < _LARGEST else None
+    return ReadFile(path, size, _described(one.get("form", "")), line, _described(one.get("fault", "")))
 
 
 def _value(name: str, text: Any) -> str:

@@ -28,6 +28,7 @@ def entries(rank: int, ranks: Sequence[EndedRank]) -> list[ValuesEntry]:
             "other_ranks": _others(line, {other: lines for other, lines in by_rank.items() if other != rank}),
         }
         for line in by_rank.get(rank, ())
+        if line.values or line.condition
     ]
 
 

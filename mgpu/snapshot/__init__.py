@@ -29,8 +29,11 @@ from mgpu.snapshot.accelerate_config import (
 from mgpu.snapshot.exception_facts import (
     CutTraceback,
     Definition,
+    EmptyLoop,
     HandledException,
     LineValues,
+    ListedFolder,
+    ReadFile,
     TracedCall,
     UncaughtException,
 )

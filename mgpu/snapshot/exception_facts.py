@@ -63,6 +63,39 @@ class HandledException:
 
 
 @dataclass(frozen=True)
+class ReadFile:
+    """The file that a failed line of the user's code read."""
+
+    path: Text  # as the program has it
+    size_bytes: int
+    form: Label = ""  # by its first bytes: "a Git LFS pointer"; "": not known
+    line: int | None = None  # which of its lines was read
+    # invalid: it could not be read there. invalid_row, blank: the line was read by itself, and could not. "": it is
+    # the last that was read.
+    fault: Label = ""
+
+
+@dataclass(frozen=True)
+class EmptyLoop:
+    """The loop that would have given a name of the failed line its value, and that had no item to go over."""
+
+    line: int
+    over: Text  # "enumerate(loader)"
+    fills: Text  # the name
+
+
+@dataclass(frozen=True)
+class ListedFolder:
+    """The folder that the exception of a failed line is about, as it was when the rank failed."""
+
+    path: Text  # as the program has it; ".": the current folder
+    names: tuple[Text, ...]  # the first of its entries
+    count: int  # of its entries, up to 1000
+    missing: Text = ""  # the path that was not there, below it; "": the message names the folder itself
+    here: bool = False  # it is the current folder
+
+
+@dataclass(frozen=True)
 class LineValues:
     """What the names on a line of the user's code stood for when an exception passed it."""
 
@@ -71,6 +104,9 @@ class LineValues:
     function: Label
     values: Mapping[Text, Text]  # "batch['labels']" -> "int64 [8, 512] on cuda:0"
     condition: Text | None = None  # of a line that raised the exception itself: what held there, as the code has it
+    read: ReadFile | None = None
+    empty_loop: EmptyLoop | None = None
+    folder: ListedFolder | None = None
 
     @property
     def place(self) -> str:

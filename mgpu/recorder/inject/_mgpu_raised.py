@@ -88,11 +88,32 @@ def _write_raised(recorder: Any, kind: type[BaseException], error: BaseException
 def _write_values(recorder: Any, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     import json
 
-    import _mgpu_values  # type: ignore[import-not-found]
-
-    found = _of_worker(trace) or _mgpu_values.on_failed_lines(trace, kind.__name__)
-    if issubclass(kind, Exception) and found:
+    found = (_of_worker(trace) or _failed_lines(error, trace)) if issubclass(kind, Exception) else None
+    if found:
         recorder.store("values", json.dumps(found))
+
+
+def _failed_lines(error: BaseException, trace: TracebackType | None) -> list[list[Any]]:
+    """Return the values of the failed lines, the user's innermost one with a file, loop or folder."""
+    import importlib
+
+    import _mgpu_values  # type: ignore[import-not-found]
+    from _mgpu_own_code import is_users  # type: ignore[import-not-found]
+
+    lines: list[list[Any]] = _mgpu_values.on_failed_lines(trace, type(error).__name__)
+    for module in ("_mgpu_read_files", "_mgpu_empty_loops", "_mgpu_folders"):
+        with contextlib.suppress(Exception):
+            found = importlib.import_module(module).of_failure(trace, error)
+            if found is not None:
+                file, number, facts = found
+                line = next((one for one in lines if (one[0], one[1]) == (file, number)), None)
+                if line is None:
+                    own = next((at for at, one in enumerate(lines) if is_users(one[0])), len(lines))
+                    lines.insert(own, line := [file, number, "", {}, ""])
+                line[3].update(facts.pop("values", {}))
+                line.append(facts)
+                break
+    return lines
 
 
 def hook_wrapped(module: Any) -> None:
@@ -103,11 +124,9 @@ def hook_wrapped(module: Any) -> None:
     def wrap(self: Any, exc_info: Any = None, *args: Any, **options: Any) -> None:
         original(self, exc_info, *args, **options)
         with contextlib.suppress(Exception):
-            import _mgpu_values
-
-            kind, _, trace = exc_info or sys.exc_info()
-            if kind is not None:
-                setattr(self, _VALUES, _mgpu_values.on_failed_lines(trace, kind.__name__))
+            _, error, trace = exc_info or sys.exc_info()
+            if error is not None:
+                setattr(self, _VALUES, _failed_lines(error, trace))
 
     module.ExceptionWrapper.__init__ = wrap
 

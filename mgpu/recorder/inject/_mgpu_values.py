@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING or __package__:  # imported from mgpu, not in a rank
     from mgpu.recorder.inject import _mgpu_conditions
+    from mgpu.recorder.inject._mgpu_counts import described, stored
     from mgpu.recorder.inject._mgpu_own_code import is_of_python, is_of_torch, is_users
 else:
     import _mgpu_conditions
+    from _mgpu_counts import described, stored
     from _mgpu_own_code import is_of_python, is_of_torch, is_users
 
 _MOST_FRAMES, _MOST_NAMES = 3, 8
@@ -48,6 +50,7 @@ _SECRET = re.compile(
     r"|(?<![a-z])(?:pwd?|pin|sas|pat|salt)(?![a-z])"
 )
 _NO_VALUES = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
+_UNPACKED = re.compile(rb"[ )\]]*(?:=(?!=)|in\b)(?P<of>.+)", re.DOTALL)
 _MISSING = object()
 
 
@@ -77,7 +80,7 @@ def on_failed_lines(trace: TracebackType | None, kind: str) -> list[list[Any]]:
         code = one.tb_frame.f_code
         held = condition if one is raised else ""
         names = {}
-        values = itertools.chain(_values(one.tb_frame, held, of_any=True), _values(one.tb_frame, _failed_code(one)))
+        values = itertools.chain(_values(one.tb_frame, held, of_any=True), _values(one.tb_frame, failed_code(one)))
         for name, text in itertools.islice(values, _MOST_NAMES):
             if (name, text) not in known:
                 known.add((name, text))
@@ -97,12 +100,18 @@ def _condition(trace: TracebackType, kind: str) -> str:
     return ""
 
 
-def _failed_code(trace: TracebackType) -> str:
-    """Return the expression that failed, from Python 3.11 on; before, its first line."""
+def failed_code(trace: TracebackType) -> str:
+    """Return the expression that failed, from Python 3.11 on; before, its first line.
+
+    If values could not be unpacked, that are the names they are for: then what follows these.
+    """
     code, lines = trace.tb_frame.f_code, linecache.getlines(trace.tb_frame.f_code.co_filename)
     first, last, begin, end = _position(code, trace.tb_lasti) or (trace.tb_lineno, trace.tb_lineno, None, None)
     part = [line.encode() for line in lines[first - 1 : min(last, first + _MOST_LINES)]]
     if part and begin is not None and end is not None:
+        targets = part[0][begin:end] if len(part) == 1 else b""
+        if b"," in targets and (source := _UNPACKED.match(part[0], end)):
+            return source["of"].decode("utf-8", "replace")
         part[-1] = part[-1][:end] if last < first + _MOST_LINES else part[-1]
         part[0] = part[0][begin:]
     return b"".join(part).decode("utf-8", "replace")
@@ -120,20 +129,20 @@ def _position(code: CodeType, instruction: int) -> tuple[int, int, int | None, i
 def _values(frame: FrameType, code: str, *, of_any: bool = False) -> Iterator[tuple[str, str]]:
     """Yield the names in code, as it writes them, and what is said of each; `of_any`: at least its class."""
     seen = set()
-    for name, steps in _chains(code):
+    for name, steps in chains(code):
         value = frame.f_locals.get(name, _MISSING)
         if value is _MISSING:
             value = frame.f_globals.get(name, _MISSING)
         if value is _MISSING or isinstance(value, _NO_VALUES):
             continue
-        shown, value = _follow(name, value, steps)
+        shown, value = follow(name, value, steps)
         text = describe(value, shown) or (type(value).__name__ if of_any else "")
         if text and shown not in seen and shown not in ("self", "cls"):
             seen.add(shown)
             yield shown, text[:_LONGEST]
 
 
-def _follow(name: str, value: Any, steps: list[Step]) -> tuple[str, Any]:
+def follow(name: str, value: Any, steps: list[Step]) -> tuple[str, Any]:
     """Return the last value of `name.a["b"].c` that can be read, and how the code calls it; methods do not count."""
     for kind, part in steps:
         further = _attribute(value, part) if kind == "." else _item(value, part)
@@ -144,7 +153,7 @@ def _follow(name: str, value: Any, steps: list[Step]) -> tuple[str, Any]:
     return name, value
 
 
-def _chains(code: str) -> list[tuple[str, list[Step]]]:
+def chains(code: str) -> list[tuple[str, list[Step]]]:
     """Return the names in an expression, each with the attributes and constant items that the code takes of it."""
     tokens: list[tokenize.TokenInfo] = []
     with contextlib.suppress(tokenize.TokenError, SyntaxError):  # a part of a statement
@@ -182,7 +191,7 @@ def _constant(token: tokenize.TokenInfo) -> Any:
 
 def _attribute(value: Any, name: str) -> Any:
     """Return an attribute that is stored, without running code for it."""
-    own = _stored(value)
+    own = stored(value)
     if name in own:
         return own[name]
     if name == "grad" and _is_leaf(value):
@@ -200,20 +209,12 @@ def _is_leaf(value: Any) -> bool:
     return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter) and value.is_leaf
 
 
-def _stored(value: Any) -> dict[str, Any]:
-    try:
-        own = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return own if type(own) is dict else {}
-
-
 def _item(value: Any, key: Any) -> Any:
     if isinstance(value, dict):
         return dict.get(value, key, _MISSING) if isinstance(key, (str, int)) else _MISSING
     if type(value) in (list, tuple):
         return value[key] if isinstance(key, int) and key < len(value) else _MISSING
-    data = _stored(value).get("data")  # of UserDict: BatchEncoding, BatchFeature
+    data = stored(value).get("data")  # of UserDict: BatchEncoding, BatchFeature
     return dict.get(data, key, _MISSING) if type(data) is dict else _MISSING
 
 
@@ -236,7 +237,7 @@ def describe(value: Any, name: str, *, words: bool = True) -> str:
     if isinstance(value, _NO_VALUES):
         return ""
     with contextlib.suppress(Exception):  # of a tensor that has no storage yet
-        return _of_tensor(value) or _of_module(value) or _of_container(value, name)
+        return _of_tensor(value) or _of_module(value) or described(value) or _of_container(value, name)
     return ""
 
 
@@ -249,8 +250,8 @@ def _of_tensor(value: Any) -> str:
         prefix = "" if known in ("Tensor", "Parameter") else f"{known} "
         with getattr(torch._C, "DisableTorchFunctionSubclass", contextlib.nullcontext)():
             return f"{prefix}{str(value.dtype)[6:]} {list(value.shape)} on {value.device}{_range(torch, value)}"
-    if numpy is not None and type(value) is numpy.ndarray:
-        return f"ndarray {value.dtype} {list(value.shape)}"
+    if numpy is not None and type(value) in (numpy.ndarray, numpy.memmap):
+        return f"{type(value).__name__} {value.dtype} {list(value.shape)}"
     return ""
 
 
@@ -265,7 +266,7 @@ def _range(torch: Any, value: Any) -> str:
 
 
 def _of_module(value: Any) -> str:
-    own = _stored(value)
+    own = stored(value)
     if not all(isinstance(own.get(kind), dict) for kind in ("_parameters", "_modules")):
         return ""
     kind = type(value)
@@ -280,7 +281,7 @@ def _first_parameter(own: dict[str, Any], depth: int = 0) -> Any:
         if one is not None:
             return one
     for inner in own["_modules"].values() if depth < 20 else ():
-        parts = _stored(inner)
+        parts = stored(inner)
         if isinstance(parts.get("_parameters"), dict) and isinstance(parts.get("_modules"), dict):
             found = _first_parameter(parts, depth + 1)
             if found is not None:
@@ -296,7 +297,7 @@ def _of_container(value: Any, name: str) -> str:
         inner = [_short(one, name) for one in itertools.islice(value, _MOST_ITEMS)] if kind in (list, tuple) else []
         more = ", ..." if len(value) > len(inner) > 0 else ""
         return f"{kind.__name__} of {len(value)}{': ' if inner else ''}{', '.join(inner)}{more}"
-    data = value if isinstance(value, dict) else _stored(value).get("data")
+    data = value if isinstance(value, dict) else stored(value).get("data")
     if not isinstance(data, dict):
         return ""
     size = dict.__len__(data)
