@@ -85,6 +85,19 @@ def checked():
         if row.shape[0] > limit and not isinstance(rows, tuple):
             raise ValueError("too long: " + "SECRET")
 
+def nested():
+    net = nn.Sequential(nn.Sequential(nn.Flatten(), nn.Embedding(5, 2)), nn.ReLU())
+    ids = torch.tensor([[1, 7]])
+    net(ids)
+
+def inline():
+    net, labels = nn.Linear(3, 2), torch.tensor([0, 4])
+    nn.functional.cross_entropy(net(torch.zeros(2, 3)), labels)
+
+def table():
+    ids = torch.tensor([9])
+    nn.functional.embedding(ids, torch.zeros(5, 2))
+
 def sampler():
     data, kind = [1, 2], torch.utils.data.SequentialSampler
     torch.utils.data.DataLoader(data, shuffle=True, sampler=kind(data))
@@ -135,6 +148,13 @@ EXPECTED: dict[str, list[dict[str, str]]] = {
     "modules": [{"net.body": "Sequential, float16 on cpu", "net.fc.weight": "float32 [4, 8] on cpu"}],
     "wrapped": [{"x": "float32 [4, 5] on cpu"}],
     "checked": [{"row": "float32 [5, 2] on cpu", "limit": "3", "rows": "list of 1: float32 [5, 2] on cpu"}],
+    "nested": [{"net[0][1]": "Embedding(5, 2), float32 on cpu", "ids": "int64 [1, 2] on cpu, from 1 to 7"},
+               {"net": "Sequential, float32 on cpu", "ids": "int64 [1, 2] on cpu, from 1 to 7"}],
+    "inline": [{"input": "float32 [2, 2] on cpu", "labels": "int64 [2] on cpu, from 0 to 4"},
+               {"net": "Linear(in_features=3, out_features=2, bias=True), float32 on cpu",
+                "labels": "int64 [2] on cpu, from 0 to 4"}],
+    "table": [{"ids": "int64 [1] on cpu, all 9", "weight": "float32 [5, 2] on cpu"},
+              {"ids": "int64 [1] on cpu, all 9"}],
     "sampler": [{"sampler": "SequentialSampler", "shuffle": "True"}, {"data": "list of 2: 1, 2"}],
     "words": [{"mode": "'bf61'", "where": "'/data/set-1.json'", "text": "str, length 12", "sign": "'\u20ac'",
                "password": "str, length 6", "key": "str, length 30", "number": "str, length 8",

@@ -84,3 +84,19 @@ def test_values_name_what_the_message_does_not(error: str, values: dict[str, str
 )
 def test_values_that_show_nothing_add_nothing(error: str, values: dict[str, str], tmp_path: Path) -> None:
     assert cause(error, values, tmp_path) == cause(error, values, tmp_path, line=40)
+
+
+def test_the_table_in_torchs_own_function(tmp_path: Path) -> None:
+    values = {"ids": "int64 [1] on cpu, all 9", "weight": "float32 [5, 2] on cpu"}
+    (tmp_path / "run.log").write_text(
+        RAISED.format(code="embed(ids, w)", error="IndexError: index out of range in self")
+    )
+    log = read.read_logs([tmp_path / "run.log"])
+    own = LineValues("/home/u/train.py", 41, "main", {"ids": values["ids"]})
+    said = "ids contains 9, and weight has 5 rows: 0 to 4."
+    for file, expected in (("/v/torch/nn/functional.py", True), ("/home/u/functional.py", False)):
+        recorded = (LineValues(file, 2615, "embedding", values), own)
+        run = Run(1, 1, 9.0, ranks=(EndedRank(0, 1, first=True, values=recorded),), expected=1)
+        first = root_cause.find_cause(log, run).first
+        assert first is not None and first.outcome.problem is not None
+        assert first.outcome.problem.cause.startswith(said) == expected

@@ -17,6 +17,8 @@ from mgpu.snapshot import LineValues, Log, UncaughtException
 from ._messages import short_name
 
 _ROWS = re.compile(r"Embedding\((\d+), \d+")
+_FUNCTIONAL = "torch/nn/functional.py"
+_TABLE = re.compile(r"b?float\d* \[(\d+), \d+\] ")  # the weight of torch.nn.functional.embedding
 _RANGE = re.compile(r"u?int\d* \[[\d, ]*\] on cpu, (?:all (?P<all>-?\d+)|from (?P<least>-?\d+) to (?P<most>-?\d+))")
 _LOGITS = re.compile(r"b?float\d* \[\d+, (?P<classes>\d+)\] ")  # with more dimensions, the second one need not be it
 _KEYS = re.compile(r"\w+ with (?P<keys>.+?)(?: and \d+ more)?$")
@@ -42,7 +44,8 @@ def _says(one: UncaughtException, lines: tuple[LineValues, ...]) -> Iterator[str
         if short_name(one.type) == "KeyError":
             yield from _near_key(one.message.strip("'\""), line.values)
         elif _NO_ROW in one.message:
-            yield from _beyond(line.values, _ROWS, "rows")
+            of_torch = line.file.endswith(_FUNCTIONAL) and line.function == "embedding"
+            yield from _beyond(line.values, _TABLE if of_torch else _ROWS, "rows")
         elif _NO_CLASS.search(one.message):
             yield from _beyond(line.values, _LOGITS, "classes")
         elif _NOT_NONE.search(one.message):

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     Step = tuple[str, Any]  # ".", a name; or "[", a key
 
 if TYPE_CHECKING or __package__:  # imported from mgpu, not in a rank
-    from mgpu.recorder.inject import _mgpu_conditions
+    from mgpu.recorder.inject import _mgpu_conditions, _mgpu_layers
     from mgpu.recorder.inject._mgpu_own_code import is_of_python, is_of_torch, is_users
 else:
     import _mgpu_conditions
+    import _mgpu_layers
     from _mgpu_own_code import is_of_python, is_of_torch, is_users
 
 _MOST_FRAMES, _MOST_NAMES = 3, 8
@@ -55,8 +56,8 @@ def on_failed_lines(trace: TracebackType | None, kind: str) -> list[list[Any]]:
     """Return [file, line, function, {name: description}, condition] of the innermost frames, the innermost first.
 
     They are the user's, and a package's if one is within these: not of torch or Python, unless torch's line raised the
-    exception. `condition`: what held there, in the words of the code; "" except on the line that raised it.
-    `kind`: the name of the exception's class.
+    exception, or has what the user's line does not name. `condition`: what held there, in the words of the code; ""
+    except on the line that raised it. `kind`: the name of the exception's class.
     """
     own, inner, raised = [], None, None
     while trace is not None:
@@ -70,14 +71,16 @@ def on_failed_lines(trace: TracebackType | None, kind: str) -> list[list[Any]]:
             return []
         raised, trace = trace, trace.tb_next
     condition = _condition(raised, kind) if raised is not None else ""
+    below = _below(own[-1]) if own else None
     inner = raised if condition and raised not in own else inner
-    own += [inner] if inner is not None else []
+    own += [one for one in (inner, below[0] if below else None) if one is not None and one not in own]
     found, known = [], set()
     for one in own[: -_MOST_FRAMES - 1 : -1]:
         code = one.tb_frame.f_code
         held = condition if one is raised else ""
-        names = {}
-        values = itertools.chain(_values(one.tb_frame, held, of_any=True), _values(one.tb_frame, _failed_code(one)))
+        names = below[1] if below is not None and below[0] is one else {}
+        failed = "" if names else _failed_code(one)
+        values = itertools.chain(_values(one.tb_frame, held, of_any=True), _values(one.tb_frame, failed))
         for name, text in itertools.islice(values, _MOST_NAMES):
             if (name, text) not in known:
                 known.add((name, text))
@@ -85,6 +88,15 @@ def on_failed_lines(trace: TracebackType | None, kind: str) -> list[list[Any]]:
         if names or held:
             found.append([code.co_filename, one.tb_lineno, code.co_name, names, held])
     return found
+
+
+def _below(trace: TracebackType) -> tuple[TracebackType, dict[str, str]] | None:
+    """Return the entry of torch's layer that failed below a line, and what is said of the layer and its input."""
+    with contextlib.suppress(Exception):
+        found = _mgpu_layers.below(trace, _named(trace.tb_frame, _failed_code(trace)))
+        if found is not None:
+            return found[0], {name: describe(value, name)[:_LONGEST] for name, value in found[1][:_MOST_NAMES]}
+    return None
 
 
 def _condition(trace: TracebackType, kind: str) -> str:
@@ -120,17 +132,21 @@ def _position(code: CodeType, instruction: int) -> tuple[int, int, int | None, i
 def _values(frame: FrameType, code: str, *, of_any: bool = False) -> Iterator[tuple[str, str]]:
     """Yield the names in code, as it writes them, and what is said of each; `of_any`: at least its class."""
     seen = set()
-    for name, steps in _chains(code):
-        value = frame.f_locals.get(name, _MISSING)
-        if value is _MISSING:
-            value = frame.f_globals.get(name, _MISSING)
-        if value is _MISSING or isinstance(value, _NO_VALUES):
-            continue
-        shown, value = _follow(name, value, steps)
+    for shown, value in _named(frame, code):
         text = describe(value, shown) or (type(value).__name__ if of_any else "")
         if text and shown not in seen and shown not in ("self", "cls"):
             seen.add(shown)
             yield shown, text[:_LONGEST]
+
+
+def _named(frame: FrameType, code: str) -> Iterator[tuple[str, Any]]:
+    """Yield the names in code, as it writes them, and their values."""
+    for name, steps in _chains(code):
+        value = frame.f_locals.get(name, _MISSING)
+        if value is _MISSING:
+            value = frame.f_globals.get(name, _MISSING)
+        if value is not _MISSING and not isinstance(value, _NO_VALUES):
+            yield _follow(name, value, steps)
 
 
 def _follow(name: str, value: Any, steps: list[Step]) -> tuple[str, Any]:
@@ -182,7 +198,7 @@ def _constant(token: tokenize.TokenInfo) -> Any:
 
 def _attribute(value: Any, name: str) -> Any:
     """Return an attribute that is stored, without running code for it."""
-    own = _stored(value)
+    own = _mgpu_layers.stored(value)
     if name in own:
         return own[name]
     if name == "grad" and _is_leaf(value):
@@ -200,20 +216,12 @@ def _is_leaf(value: Any) -> bool:
     return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter) and value.is_leaf
 
 
-def _stored(value: Any) -> dict[str, Any]:
-    try:
-        own = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return own if type(own) is dict else {}
-
-
 def _item(value: Any, key: Any) -> Any:
     if isinstance(value, dict):
         return dict.get(value, key, _MISSING) if isinstance(key, (str, int)) else _MISSING
     if type(value) in (list, tuple):
         return value[key] if isinstance(key, int) and key < len(value) else _MISSING
-    data = _stored(value).get("data")  # of UserDict: BatchEncoding, BatchFeature
+    data = _mgpu_layers.stored(value).get("data")  # of UserDict: BatchEncoding, BatchFeature
     return dict.get(data, key, _MISSING) if type(data) is dict else _MISSING
 
 
@@ -265,7 +273,7 @@ def _range(torch: Any, value: Any) -> str:
 
 
 def _of_module(value: Any) -> str:
-    own = _stored(value)
+    own = _mgpu_layers.stored(value)
     if not all(isinstance(own.get(kind), dict) for kind in ("_parameters", "_modules")):
         return ""
     kind = type(value)
@@ -280,7 +288,7 @@ def _first_parameter(own: dict[str, Any], depth: int = 0) -> Any:
         if one is not None:
             return one
     for inner in own["_modules"].values() if depth < 20 else ():
-        parts = _stored(inner)
+        parts = _mgpu_layers.stored(inner)
         if isinstance(parts.get("_parameters"), dict) and isinstance(parts.get("_modules"), dict):
             found = _first_parameter(parts, depth + 1)
             if found is not None:
@@ -296,7 +304,7 @@ def _of_container(value: Any, name: str) -> str:
         inner = [_short(one, name) for one in itertools.islice(value, _MOST_ITEMS)] if kind in (list, tuple) else []
         more = ", ..." if len(value) > len(inner) > 0 else ""
         return f"{kind.__name__} of {len(value)}{': ' if inner else ''}{', '.join(inner)}{more}"
-    data = value if isinstance(value, dict) else _stored(value).get("data")
+    data = value if isinstance(value, dict) else _mgpu_layers.stored(value).get("data")
     if not isinstance(data, dict):
         return ""
     size = dict.__len__(data)
