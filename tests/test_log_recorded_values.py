@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mgpu.engine import root_cause
 from mgpu.readers.log import read
-from mgpu.snapshot import EndedRank, LineValues, Run
+from mgpu.snapshot import Definition, EndedRank, LineValues, Run
 from tests.test_log_contexts import RAISED
 
 BATCH = {"batch": "dict with input_ids, label"}
@@ -52,6 +53,21 @@ def cause(error: str, values: dict[str, str], folder: Path, line: int = 41) -> s
             {"out": "None", "y": "int64 [2] on cpu"},
             "out is None.",
         ),
+        (
+            "RuntimeError: shape '[16, 256]' is invalid for input of size 3072",
+            {"x": "float32 [12, 4, 8, 8] on cuda:1", "self.batch_size": "16"},
+            "x has 12 rows, and this line writes 16 (self.batch_size) for the first dimension: ",
+        ),
+        (
+            "RuntimeError: shape '[32, -1]' is invalid for input of size 1210",
+            {"x": "float32 [10, 121] on cpu", "n": "16"},
+            "x has 10 rows, and this line writes 32 for the first dimension: ",
+        ),
+        (
+            "RuntimeError: shape '[16, 256]' is invalid for input of size 3072",
+            {"model": "Net, float32 on cpu", "xb": "int64 [12, 5] on cpu, from 0 to 9"},
+            "xb has 12 rows, and this line writes 16 for the first dimension: ",
+        ),
     ],
 )
 def test_values_name_what_the_message_does_not(error: str, values: dict[str, str], said: str, tmp_path: Path) -> None:
@@ -80,6 +96,18 @@ def test_values_name_what_the_message_does_not(error: str, values: dict[str, str
         ("IndexError: Target 95 is out of bounds.", TABLE),
         ("IndexError: Target -5 is out of bounds.", {"a": "float32 [8, 2] on cpu", "y": "int64 [8] on cpu, all -5"}),
         ("TypeError: f(): argument 'a' (position 1) must be Tensor, not NoneType", {"a": "None", "b": "None"}),
+        ("RuntimeError: shape '[16, 256]' is invalid for input of size 3072", {"x": "float32 [16, 192] on cpu"}),
+        ("RuntimeError: shape '[16, 256]' is invalid for input of size 3000", {"x": "float32 [12, 250] on cpu"}),
+        ("RuntimeError: shape '[-1, 256]' is invalid for input of size 3000", {"x": "float32 [12, 250] on cpu"}),
+        ("RuntimeError: shape '[16, 256]' is invalid for input of size 3072", {"y": "float32 [9, 4] on cpu"}),
+        (
+            "RuntimeError: shape '[16, 256]' is invalid for input of size 3072",
+            {"a": "float32 [12, 256] on cpu", "b": "float32 [24, 128] on cpu"},
+        ),
+        (
+            "RuntimeError: mat1 and mat2 shapes cannot be multiplied (16x192 and 256x10)",
+            {"xb": "float32 [12, 9] on cpu"},
+        ),
     ],
 )
 def test_values_that_show_nothing_add_nothing(error: str, values: dict[str, str], tmp_path: Path) -> None:
@@ -100,3 +128,20 @@ def test_the_table_in_torchs_own_function(tmp_path: Path) -> None:
         first = root_cause.find_cause(log, run).first
         assert first is not None and first.outcome.problem is not None
         assert first.outcome.problem.cause.startswith(said) == expected
+
+
+@pytest.mark.parametrize(("code", "certain"), [("x.view(self.batch_size, -1)", True), ("self.pool(x)", False)])
+def test_rows_that_a_reshape_before_the_layer_writes(code: str, certain: bool, tmp_path: Path) -> None:
+    error = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (16x192 and 256x10)"
+    (tmp_path / "run.log").write_text(RAISED.format(code="return self.fc(x)", error=error))
+    (raised,) = (log := read.read_logs([tmp_path / "run.log"])).raised
+    made = Definition("x", "set", "train.py:40 in forward", f"x = {code}")
+    values = (
+        LineValues("/home/u/train.py", 41, "forward", {"x": "float32 [16, 192] on cpu"}),
+        LineValues("/home/u/train.py", 60, "main", {"xb": "float32 [12, 1, 8, 8] on cpu"}),
+    )
+    run = Run(1, 1, 9.0, ranks=(EndedRank(0, 1, first=True, values=values),), expected=1)
+    first = root_cause.find_cause(replace(log, raised=(replace(raised, defined=(made,)),)), run).first
+    assert first is not None and first.outcome.problem is not None
+    said = "xb has 12 rows, and train.py:40 makes 16 rows of them: x = x.view(self.batch_size, -1)."
+    assert first.outcome.problem.cause.startswith(said) == certain

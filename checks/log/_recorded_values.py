@@ -15,6 +15,7 @@ from mgpu.check import Problem
 from mgpu.snapshot import LineValues, Log, UncaughtException
 
 from ._messages import short_name
+from ._rows_written import rows_written
 
 _ROWS = re.compile(r"Embedding\((\d+), \d+")
 _FUNCTIONAL = "torch/nn/functional.py"
@@ -40,6 +41,7 @@ def with_values(problem: Problem, facts: Mapping[str, Any]) -> Problem:
 
 
 def _says(one: UncaughtException, lines: tuple[LineValues, ...]) -> Iterator[str]:
+    yield from rows_written(one)
     for line in lines:
         if short_name(one.type) == "KeyError":
             yield from _near_key(one.message.strip("'\""), line.values)
