@@ -98,6 +98,10 @@ def table():
     ids = torch.tensor([9])
     nn.functional.embedding(ids, torch.zeros(5, 2))
 
+def misnamed():
+    loader, optimizer = torch.optim.SGD([torch.zeros(1)]), torch.utils.data.DataLoader([1])
+    return [1][loader + optimizer]
+
 def sampler():
     data, kind = [1, 2], torch.utils.data.SequentialSampler
     torch.utils.data.DataLoader(data, shuffle=True, sampler=kind(data))
@@ -155,6 +159,7 @@ EXPECTED: dict[str, list[dict[str, str]]] = {
                 "labels": "int64 [2] on cpu, from 0 to 4"}],
     "table": [{"ids": "int64 [1] on cpu, all 9", "weight": "float32 [5, 2] on cpu"},
               {"ids": "int64 [1] on cpu, all 9"}],
+    "misnamed": [{"loader": "SGD", "optimizer": "DataLoader"}],
     "sampler": [{"sampler": "SequentialSampler", "shuffle": "True"}, {"data": "list of 2: 1, 2"}],
     "words": [{"mode": "'bf61'", "where": "'/data/set-1.json'", "text": "str, length 12", "sign": "'\u20ac'",
                "password": "str, length 6", "key": "str, length 30", "number": "str, length 8",

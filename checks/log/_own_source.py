@@ -17,6 +17,7 @@ from mgpu.snapshot import Definition, Log, UncaughtException
 from mgpu.text import listed
 
 from ._messages import short_name
+from ._prepared_order import misnamed
 
 _MOST = 4  # lines of a finding
 _LONGEST = 140  # characters of a line
@@ -38,6 +39,8 @@ def with_source(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     """Return the problem with what the source says of its exception, and the lines that its values come from."""
     log: Log | None = facts.get("log")
     one = _exception_of(problem, log) if log is not None else None
+    if one is not None and (other := misnamed(one)):
+        problem = replace(problem, title=other.title, cause=other.cause, fix=other.fix)
     if one is None or not one.defined:
         return problem
     option = _default_path(one)

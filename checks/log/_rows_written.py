@@ -22,7 +22,8 @@ def rows_written(one: UncaughtException) -> Iterator[str]:
     if found := _SHAPE.search(one.message):
         yield from _of_reshape([int(part) for part in found["shape"].split(",")], int(found["size"]), one.recorded)
     elif found := _MATRICES.search(one.message):
-        yield from _of_layer(*(int(part) for part in found.groups()), one)
+        rows, features, expected = map(int, found.groups())
+        yield from _of_layer(rows, features, expected, one)
 
 
 def _of_reshape(shape: list[int], count: int, lines: tuple[LineValues, ...]) -> Iterator[str]:

@@ -49,6 +49,9 @@ _SECRET = re.compile(
     r"|(?<![a-z])(?:pwd?|pin|sas|pat|salt)(?![a-z])"
 )
 _NO_VALUES = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
+_OF_TRAINING = ("accelerate.optimizer", "accelerate.scheduler", "accelerate.data_loader", "torch.optim.",
+                "torch.utils.data.dataloader")  # fmt: skip
+_LOOKUPS = ("__getattr__", "__getattribute__")  # the user's line says more of a missing attribute
 _MISSING = object()
 
 
@@ -65,7 +68,7 @@ def on_failed_lines(trace: TracebackType | None, kind: str) -> list[list[Any]]:
         if is_users(file):
             own.append(trace)
             inner = None
-        elif not is_of_torch(file):
+        elif not is_of_torch(file) and trace.tb_frame.f_code.co_name not in _LOOKUPS:
             inner = trace
         if file.endswith(_HANDLER):
             return []
@@ -102,7 +105,7 @@ def _below(trace: TracebackType) -> tuple[TracebackType, dict[str, str]] | None:
 def _condition(trace: TracebackType, kind: str) -> str:
     """Return what held on the line that raised the exception, if it is in a file of the user or of a package."""
     code = trace.tb_frame.f_code
-    if is_of_python(code.co_filename) or code.co_name in ("__getattr__", "__getattribute__"):
+    if is_of_python(code.co_filename) or code.co_name in _LOOKUPS:
         return ""
     with contextlib.suppress(Exception):  # a file that was removed, or is not Python
         return _mgpu_conditions.of_raise("".join(linecache.getlines(code.co_filename)), trace.tb_lineno, kind)
@@ -244,8 +247,13 @@ def describe(value: Any, name: str, *, words: bool = True) -> str:
     if isinstance(value, _NO_VALUES):
         return ""
     with contextlib.suppress(Exception):  # of a tensor that has no storage yet
-        return _of_tensor(value) or _of_module(value) or _of_container(value, name)
+        return _of_tensor(value) or _of_module(value) or _of_container(value, name) or _of_training(kind)
     return ""
+
+
+def _of_training(kind: type) -> str:
+    """Return the class of an optimizer, a schedule or a loader: a name may stand for another one than it says."""
+    return kind.__name__ if kind.__module__.startswith(_OF_TRAINING) else ""
 
 
 def _of_tensor(value: Any) -> str:
