@@ -14,15 +14,20 @@ from .._wording import at_place
 _PREPARED = re.compile(r"(?P<targets>\w+(?:, \w+)+) = (?P<on>[\w.]+)\.prepare\((?P<given>\w+(?:, \w+)+)\)")
 # accelerate's own classes, which only prepare() makes, and what is done with them that only another object can do. Its
 # loaders pass a missing attribute on to torch's.
+_OF_OTHERS = r"'(?:dataset|sampler|batch_sampler|batch_size|set_epoch|parameters|train|eval|module)'"
+_OF_STEPS = r"'(?:step|zero_grad|param_groups|get_last_lr|parameters|train|eval|module)'"
+_STEPPER = r"'Accelerated(?:Optimizer|Scheduler)'"
 _MISUSED = (
-    (re.compile(r"'Accelerated(?:Optimizer|Scheduler)' object is not (?:iterable|callable|an iterator|subscriptable)"
-                r"|object of type 'Accelerated(?:Optimizer|Scheduler)' has no len\(\)"
-                r"|'Accelerated(?:Optimizer|Scheduler)' object has no attribute "
-                r"'(?:dataset|sampler|batch_sampler|batch_size|set_epoch|parameters|train|eval|module)'"), ""),
-    (re.compile(r"'DataLoader' object has no attribute '(?:step|zero_grad|param_groups|get_last_lr|parameters|train|"
-                r"eval|module)'"), "accelerate/data_loader.py"),
+    (
+        re.compile(
+            rf"{_STEPPER} object is not (?:iterable|callable|an iterator|subscriptable)|"
+            rf"object of type {_STEPPER} has no len\(\)|{_STEPPER} object has no attribute {_OF_OTHERS}"
+        ),
+        "",
+    ),
+    (re.compile(rf"'DataLoader' object has no attribute {_OF_STEPS}"), "accelerate/data_loader.py"),
     (re.compile(r"'DataLoader(?:Shard|Dispatcher)' object is not callable"), ""),
-)  # fmt: skip
+)
 
 
 class Misnamed(NamedTuple):

@@ -12,7 +12,7 @@ from ._rank_paths import backward_calls, training_loops
 
 _OTHERS = re.compile(
     rf"(?:{OPTIMIZERS}|{DATA_LOADER}|torch\.optim\.lr_scheduler\.\w+|(?:transformers\.(?:optimization\.)?)?"
-    r"get_(?:\w+_)?schedul\w+)\(\)"
+    r"get_(?:\w+_)?schedule\w*)\(\)"
 )
 _PREPARES = r".*\.(?:prepare\w*|dispatch_model)"
 _BACKWARD = re.compile(rf"(?:{ACCELERATOR}|(?:.*\.)?accelerator)\.backward")

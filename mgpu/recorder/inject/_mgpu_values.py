@@ -49,8 +49,13 @@ _SECRET = re.compile(
     r"|(?<![a-z])(?:pwd?|pin|sas|pat|salt)(?![a-z])"
 )
 _NO_VALUES = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
-_OF_TRAINING = ("accelerate.optimizer", "accelerate.scheduler", "accelerate.data_loader", "torch.optim.",
-                "torch.utils.data.dataloader")  # fmt: skip
+_OF_TRAINING = (
+    "accelerate.optimizer",
+    "accelerate.scheduler",
+    "accelerate.data_loader",
+    "torch.optim.",
+    "torch.utils.data.dataloader",
+)
 _LOOKUPS = ("__getattr__", "__getattribute__")  # the user's line says more of a missing attribute
 _MISSING = object()
 
