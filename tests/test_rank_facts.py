@@ -62,7 +62,8 @@ def test_a_run_with_nan_on_one_rank(mgpu: Command, tmp_path: Path) -> None:
     document = json.loads((tmp_path / "log" / "result.json").read_text())
     RUN.validate(document)
     (found,) = [one for one in document["remarks"] if one["id"] == "run_not_finite"]
-    assert found["title"] == "the loss of rank 1 is nan in step 15 (train.py:13)"
+    said = "its inputs have NaN already, batch (train.py:13), 1 of 40 values"
+    assert found["title"] == f"the loss of rank 1 is nan in step 15 (train.py:13): {said}"
     assert (found["evidence"]["rank"], found["evidence"]["step"]) == (1, 15)
     assert "Then rank 0 in step 16." in found["cause"]
     said = " ".join(done.stderr.split())

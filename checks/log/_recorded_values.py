@@ -15,6 +15,7 @@ from mgpu.check import Problem
 from mgpu.snapshot import LineValues, Log, UncaughtException
 
 from ._messages import short_name
+from ._nan_inputs import with_nan_inputs
 from ._rows_written import rows_written
 
 _ROWS = re.compile(r"Embedding\((\d+), \d+")
@@ -35,6 +36,7 @@ def with_values(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     place = problem.place
     if log is None or place is None:
         return problem
+    problem = with_nan_inputs(problem, log)
     one = next((one for one in log.raised if (one.file, one.line) == (place.file, place.line)), None)
     said = next(_says(one, one.recorded), "") if one is not None else ""
     return replace(problem, cause=f"{said} {problem.cause}".strip()) if said else problem

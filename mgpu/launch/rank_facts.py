@@ -17,13 +17,14 @@ from mgpu.secrets_masking import masked
 from mgpu.snapshot import LineValues, NotFinite, StackFrame
 from mgpu.snapshot.hang_facts import own_frame
 from mgpu.structured_text import json_of
-from mgpu.text import clean
+from mgpu.text import clean, counted
 
 _MOST_BYTES = 1 << 16
 _MOST_FILES = 4096
 _NAN = re.compile(r"(\d{1,7})\.\d+\.nan")
 _RAISED = re.compile(r"(\d{1,7})\.(\d{1,10})\.raised")
 _MOST_STEP = 1 << 53
+_MOST_INPUTS, _INPUT_PARTS = 3, 5
 
 
 class Peaks(NamedTuple):
@@ -116,7 +117,20 @@ def _not_finite(path: Path, rank: int) -> NotFinite | None:
         return None
     frames = content.get("frames")
     listed = [frame for one in (frames if isinstance(frames, list) else []) if (frame := _frame(one))]
-    return NotFinite(rank, _text(what), _text(value), step, at, own_frame(listed))
+    return NotFinite(rank, _text(what), _text(value), step, at, own_frame(listed), _inputs(content.get("inputs")))
+
+
+def _inputs(found: Any) -> tuple[str, ...]:
+    """Return what a rank has written of the inputs with NaN: name, elements that are NaN, elements, file, line."""
+    texts = []
+    for one in found[:_MOST_INPUTS] if isinstance(found, list) else []:
+        if not (isinstance(one, list) and len(one) == _INPUT_PARTS):
+            continue
+        name, nan, elements, file, line = one
+        if all(type(number) is int and 0 < number < _MOST_STEP for number in (nan, elements, line)):
+            place = f"{_text(str(file).rpartition('/')[2])}:{line}"
+            texts.append(f"{_text(name)} ({place}), {nan:,} of {counted(elements, 'value')}")
+    return tuple(texts)
 
 
 def _text(value: Any) -> str:

@@ -149,6 +149,7 @@ class NotFinite:
     step: int  # optimizer step, from 1
     at: float  # seconds since the epoch
     line: StackFrame | None = None  # the user's
+    inputs: tuple[Text, ...] = ()  # of its model or loss, with NaN already: "x (train.py:14), 3 of 512 values"
 
 
 @dataclass(frozen=True)
@@ -218,6 +219,7 @@ class Log:
     last_run: LastRun | None = None  # all other facts are of this run; None: the file has only one
     failed_script: Text | None = None  # the script that torchrun's table says has failed, as its command named it
     source: Text | None = None  # the user's script, if it is beside the log or where the log has it
+    first_nan: NotFinite | None = None  # of a launch: what its recorders saw first
 
     @property
     def script(self) -> str:

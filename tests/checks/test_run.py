@@ -228,6 +228,8 @@ CASES = (
             ranks=(EndedRank(0, host="n1"), EndedRank(1, host="n2")))),
     warns("run_not_finite", "the gradient norm of rank 0 is inf in step 3", "set_detect_anomaly",
         run=run(not_finite=(NotFinite(0, "gradient norm", "inf", 3, 1.0),), expected=2)),
+    warns("run_not_finite", "in step 3: its inputs have NaN already, x (t.py:14), 1 of 32", "where the data is read",
+        run=run(not_finite=(NotFinite(0, "loss", "nan", 3, 1.0, inputs=("x (t.py:14), 1 of 32",)),), expected=2)),
     well("run_not_finite", "no rank reported a loss or gradient norm", run=run(not_finite=())),
     skips("run_not_finite", "the ranks have no recorder"),
 )  # fmt: skip

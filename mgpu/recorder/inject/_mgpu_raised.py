@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ _LAUNCHERS = tuple(
 )
 _SPAWN = os.path.join("torch", "multiprocessing", "spawn.py")
 _LONGEST = 4000  # characters of a message
+_NAN = re.compile(r"(?i)\bnans?\b|isnan|isfinite|(?:not|non)[- _]?finite")
 _VALUES = "_mgpu_values"  # attribute of torch's ExceptionWrapper
 
 
@@ -93,6 +95,13 @@ def _write_values(recorder: Any, kind: type[BaseException], error: BaseException
     found = _of_worker(trace) or _mgpu_values.on_failed_lines(trace, kind.__name__)
     if issubclass(kind, Exception) and found:
         recorder.store("values", json.dumps(found))
+    said = (str(error)[:_LONGEST], *(line[-1] for line in found))
+    unseen = recorder.finite is not None and not recorder.finite.found
+    if unseen and any(map(_NAN.search, said)):  # the script checks its loss before it calls backward
+        import _mgpu_inputs  # type: ignore[import-not-found]
+
+        if inputs := _mgpu_inputs.with_nan_below(trace):
+            recorder.finite.write("checked value", "not finite", recorder.steps + 1, inputs, found[0][:3])
 
 
 def hook_wrapped(module: Any) -> None:

@@ -101,7 +101,7 @@ def on_failed_lines(trace: TracebackType | None, kind: str) -> list[list[Any]]:
 def _below(trace: TracebackType) -> tuple[TracebackType, dict[str, str]] | None:
     """Return the entry of torch's layer that failed below a line, and what is said of the layer and its input."""
     with contextlib.suppress(Exception):
-        found = _mgpu_layers.below(trace, _named(trace.tb_frame, _failed_code(trace)))
+        found = _mgpu_layers.below(trace, named(trace.tb_frame, _failed_code(trace)))
         if found is not None:
             return found[0], {name: describe(value, name)[:_LONGEST] for name, value in found[1][:_MOST_NAMES]}
     return None
@@ -140,14 +140,14 @@ def _position(code: CodeType, instruction: int) -> tuple[int, int, int | None, i
 def _values(frame: FrameType, code: str, *, of_any: bool = False) -> Iterator[tuple[str, str]]:
     """Yield the names in code, as it writes them, and what is said of each; `of_any`: at least its class."""
     seen = set()
-    for shown, value in _named(frame, code):
+    for shown, value in named(frame, code):
         text = describe(value, shown) or (type(value).__name__ if of_any else "")
         if text and shown not in seen and shown not in ("self", "cls"):
             seen.add(shown)
             yield shown, text[:_LONGEST]
 
 
-def _named(frame: FrameType, code: str) -> Iterator[tuple[str, Any]]:
+def named(frame: FrameType, code: str) -> Iterator[tuple[str, Any]]:
     """Yield the names in code, as it writes them, and their values."""
     for name, steps in _chains(code):
         value = frame.f_locals.get(name, _MISSING)
