@@ -14,6 +14,7 @@ import pytest
 from mgpu.hangs.hang_evidence import INJECTED
 from mgpu.readers import recorded_values
 from mgpu.recorder.inject import _mgpu_values
+from mgpu.recorder.inject._mgpu_recorder import FOLDER
 from mgpu.report import failed_values, failure
 from mgpu.report.screen import Screen
 from mgpu.snapshot import EndedRank, LineValues
@@ -102,6 +103,13 @@ def misnamed():
     loader, optimizer = torch.optim.SGD([torch.zeros(1)]), torch.utils.data.DataLoader([1])
     return [1][loader + optimizer]
 
+def samples():
+    source = "def forward(input_ids, labels):\\n  loss(zeros, labels.flatten())"
+    package = {"zeros": torch.zeros(3, 2), "loss": nn.functional.cross_entropy}
+    exec(compile(source, "/v/site-packages/transformers/m.py", "exec"), package)
+    ids, y = torch.zeros(1, 3).long(), torch.ones(1, 2).long()
+    package["forward"](ids, y)
+
 def sampler():
     data, kind = [1, 2], torch.utils.data.SequentialSampler
     torch.utils.data.DataLoader(data, shuffle=True, sampler=kind(data))
@@ -160,6 +168,10 @@ EXPECTED: dict[str, list[dict[str, str]]] = {
     "table": [{"ids": "int64 [1] on cpu, all 9", "weight": "float32 [5, 2] on cpu"},
               {"ids": "int64 [1] on cpu, all 9"}],
     "misnamed": [{"loader": "SGD", "optimizer": "DataLoader"}],
+    "samples": [{"input": "float32 [3, 2] on cpu", "target": "int64 [2] on cpu, all 1",
+                 "input_ids": "int64 [1, 3] on cpu, all 0", "labels": "int64 [1, 2] on cpu, all 1"},
+                {"package": "dict with zeros, loss, __builtins__, forward",
+                 "ids": "int64 [1, 3] on cpu, all 0", "y": "int64 [1, 2] on cpu, all 1"}],
     "sampler": [{"sampler": "SequentialSampler", "shuffle": "True"}, {"data": "list of 2: 1, 2"}],
     "words": [{"mode": "'bf61'", "where": "'/data/set-1.json'", "text": "str, length 12", "sign": "'\u20ac'",
                "password": "str, length 6", "key": "str, length 30", "number": "str, length 8",
@@ -191,6 +203,31 @@ def test_the_values_of_failed_lines(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert {name: [names for *_, names, _ in lines] for name, lines in found.items()} == EXPECTED
     assert {name: lines[0][-1] for name, lines in found.items() if any(line[-1] for line in lines)} == HELD
+
+
+HANDLED = """\
+def convert(value):
+    return [[0], [1]][len(value)][len(value[0])]
+def pad(value, name):
+    try:
+        convert(value)
+    except IndexError as error:
+        raise ValueError("cannot convert " + name) from error
+labels = "labels"
+pad([[1, 2, 3]], labels)
+"""
+
+
+def test_the_line_of_an_exception_that_a_handler_replaced(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HANDLED)
+    more = {"PYTHONPATH": str(INJECTED), FOLDER: str(tmp_path), "RANK": "0"}
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, env=environment(tmp_path, more), capture_output=True, check=False
+    )
+    (written,) = tmp_path.glob("*.values")
+    found = recorded_values.read(tmp_path, 0, int(written.name.split(".")[1]))
+    assert done.returncode == 1 and [one.line for one in found] == [7, 2, 9]
+    assert found[1].values["value"] == "list of 1: list of 3"
 
 
 @pytest.mark.parametrize(

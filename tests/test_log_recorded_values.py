@@ -130,6 +130,60 @@ def test_the_table_in_torchs_own_function(tmp_path: Path) -> None:
         assert first.outcome.problem.cause.startswith(said) == expected
 
 
+NOT_PADDED = (
+    "ValueError: Unable to create tensor, you should probably activate truncation and/or padding with 'padding=True' "
+    "'truncation=True' to have batched tensors with the same length. Perhaps your features (`labels` in this case) "
+    "have excessive nesting (inputs type `list` where type `int` is expected)."
+)
+NO_TEXT, SITE = "KeyError: 'text'", "/v/lib/python3.11/site-packages"
+TOKENIZING = (
+    f'trainer.train()\n  File "{SITE}/trl/trainer/sft_trainer.py", line 1383, in tokenize_fn\n    example[field]\n'
+    f'  File "{SITE}/datasets/formatting/formatting.py", line 299, in __getitem__\n    value = self.data[key]'
+)
+FORMATTING, TENSORS = "datasets/formatting/formatting.py", "transformers/tokenization_utils_base.py"
+COLUMNS = {"self.data": "dict with content, source"}
+TEXT = "SFTTrainer reads the text from the column that dataset_text_field names: 'text'."
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "file", "values", "said"),
+    [
+        ("x", NO_TEXT, FORMATTING, COLUMNS, "The samples have content and source, and no 'text'. "),
+        (TOKENIZING, NO_TEXT, FORMATTING, COLUMNS, f"The samples have content and source, and no 'text'. {TEXT}"),
+        ("x", NO_TEXT, FORMATTING, {"self.data": "dict with a, b and 3 more"}, ""),
+        ("x", NO_TEXT, FORMATTING, {"self.data": "dict with a, text"}, ""),
+        ("x", NO_TEXT, "own/formatting.py", COLUMNS, ""),
+        (
+            "x",
+            NOT_PADDED,
+            TENSORS,
+            {"value": "list of 2: list of 2, list of 3"},
+            "labels has 2 and 3 values in the first",
+        ),
+        ("x", NOT_PADDED, TENSORS, {"value": "list of 2: list of 2, list of 2"}, ""),
+        ("x", NOT_PADDED, "own/code.py", {"value": "list of 2: list of 2, list of 3"}, ""),
+        (
+            "x",
+            "ValueError: Expected input batch_size (6) to match target batch_size (4).",
+            "torch/nn/functional.py",
+            {"input_ids": "int64 [2, 3] on cpu, from 3 to 5", "labels": "int64 [2, 2] on cuda:0"},
+            "input_ids has 3 tokens per sample, and labels 2: a model needs one label per token.",
+        ),
+    ],
+)
+def test_values_in_a_package(
+    code: str, error: str, file: str, values: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run.log").write_text(RAISED.format(code=code, error=error))
+    recorded = (LineValues("/home/u/train.py", 41, "main", {}), LineValues(f"{SITE}/{file}", 299, "f", values))
+    run = Run(1, 1, 9.0, ranks=(EndedRank(0, 1, first=True, values=recorded),), expected=1)
+    log = read.read_logs([tmp_path / "run.log"])
+    first, without = root_cause.find_cause(log, run).first, root_cause.find_cause(log, None).first
+    assert first is not None and first.outcome.problem is not None
+    assert without is not None and without.outcome.problem is not None
+    assert first.outcome.problem.cause.startswith(said or without.outcome.problem.cause)
+
+
 @pytest.mark.parametrize(("code", "certain"), [("x.view(self.batch_size, -1)", True), ("self.pool(x)", False)])
 def test_rows_that_a_reshape_before_the_layer_writes(code: str, certain: bool, tmp_path: Path) -> None:
     error = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (16x192 and 256x10)"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _FUNCTIONAL = os.path.join("torch", "nn", "functional.py")
 _OF_TORCH = "torch.nn.modules."
+_SAMPLES = frozenset({"input_ids", "labels"})
 _MOST_DEPTH, _MOST_MODULES = 12, 5000
 
 
@@ -35,7 +36,16 @@ def below(trace: TracebackType, named: Iterable[tuple[str, Any]]) -> tuple[Trace
     function = next((one for one in entries if one.tb_frame.f_code.co_filename.endswith(_FUNCTIONAL)), None)
     given = list(_tensors(function.tb_frame)) if function is not None else []
     is_new = any(all(value is not other for _, other in known) for _, value in given)
-    return (function, [*_as_known(given, known)]) if function is not None and is_new else None
+    return (function, [*_as_known(given, known), *_of_samples(entries)]) if function is not None and is_new else None
+
+
+def _of_samples(entries: list[TracebackType]) -> list[tuple[str, Any]]:
+    """Return tokens and labels as a model of transformers got them: its loss has both in another form."""
+    for one in entries:
+        given = dict(_tensors(one.tb_frame))
+        if _SAMPLES.issubset(given):
+            return [(name, given[name]) for name in sorted(_SAMPLES)]
+    return []
 
 
 def _as_known(given: Iterable[tuple[str, Any]], known: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

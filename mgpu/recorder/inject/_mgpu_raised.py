@@ -25,6 +25,7 @@ _LAUNCHERS = tuple(
     )
 )
 _SPAWN = os.path.join("torch", "multiprocessing", "spawn.py")
+_MOST_LINES = 4  # that are read
 _LONGEST = 4000  # characters of a message
 _NAN = re.compile(r"(?i)\bnans?\b|isnan|isfinite|(?:not|non)[- _]?finite")
 _VALUES = "_mgpu_values"  # attribute of torch's ExceptionWrapper
@@ -93,6 +94,11 @@ def _write_values(recorder: Any, kind: type[BaseException], error: BaseException
     import _mgpu_values  # type: ignore[import-not-found]
 
     found = _of_worker(trace) or _mgpu_values.on_failed_lines(trace, kind.__name__)
+    handled = error.__context__
+    if handled is not None and error.__cause__ in (None, handled) and len(found) < _MOST_LINES:
+        places = [line[:2] for line in found]
+        before = _mgpu_values.on_failed_lines(handled.__traceback__, type(handled).__name__)[:1]
+        found[1:1] = [line for line in before if line[:2] not in places]
     if issubclass(kind, Exception) and found:
         recorder.store("values", json.dumps(found))
     said = (str(error)[:_LONGEST], *(line[-1] for line in found))
