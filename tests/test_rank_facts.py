@@ -128,6 +128,29 @@ def test_the_first_value_that_is_not_finite(tmp_path: Path, what: str, found: An
     assert all(one.line is not None and one.line.file.endswith("train.py") for one in seen)
 
 
+STEPS_ALONE = """
+import pathlib, torch
+torch.distributed.init_process_group("gloo", init_method=pathlib.Path("store").absolute().as_uri(), rank=0, world_size=1)
+model, frozen = torch.nn.Linear(20, 3), torch.nn.Linear(9, 9)
+for parameters in (model.parameters(), [*model.parameters(), *frozen.parameters()]):
+    optimizer = torch.optim.SGD(parameters)
+    model(torch.ones(1, 20)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_the_bytes_of_the_parameters_that_are_trained(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(STEPS_ALONE)
+    (tmp_path / RECORDED).mkdir()
+    more = {"PYTHONPATH": PATHS, FOLDER: str(tmp_path / RECORDED), "RANK": "0", "MGPU_DEBUG": "1"}
+    subprocess.run([sys.executable, "train.py"], env=environment(tmp_path, more), cwd=tmp_path, check=True, timeout=120)
+    assert rank_facts.trained_bytes(tmp_path, 1) == (20 * 3 + 3) * 4
+    assert rank_facts.trained_bytes(tmp_path, 2) == rank_facts.trained_bytes(tmp_path / RECORDED, 1) == 0
+    (path,) = (tmp_path / RECORDED).glob("*.beat")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert rank_facts.trained_bytes(tmp_path, 1) == 0
+
+
 def test_values_that_a_trainer_logs(tmp_path: Path) -> None:
     """On a GPU the loss is a number only when the Trainer logs it. A module in place of transformers'."""
     package = tmp_path / "transformers"

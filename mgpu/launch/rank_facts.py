@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
 from pathlib import Path
@@ -13,6 +14,7 @@ from mgpu.process import processes
 from mgpu.readers import recorded_values
 from mgpu.readers.stack_dump import frame_at
 from mgpu.recorder.inject._mgpu_recorder import MEMORY, MEMORY_AT
+from mgpu.recorder.inject._mgpu_trained import TRAINED, TRAINED_AT
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import LineValues, NotFinite, StackFrame
 from mgpu.snapshot.hang_facts import own_frame
@@ -44,6 +46,16 @@ def peaks(folder: Path, rank: int, pid: int) -> Peaks | None:
     except (OSError, struct.error):
         return None
     return Peaks(host, allocated or None, reserved or None) if host else None
+
+
+def trained_bytes(folder: Path, ranks: int) -> int:
+    """Return the bytes of the parameters that each rank trains, of the rank with the fewest; 0: not known of all."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in sorted((folder / RECORDED).glob("*.beat"))[:_MOST_FILES]:
+            content = file_reading.read_part(path, most=TRAINED_AT + struct.calcsize(TRAINED), start=0)
+            found += [*struct.unpack(TRAINED, content[TRAINED_AT:])] if len(content) > TRAINED_AT + 7 else []
+    return min(found) if len(found) == ranks else 0
 
 
 def host_peak(pid: int) -> int | None:

@@ -294,6 +294,7 @@ class Exchange:
     carried_bytes: int | None = 0  # on these, in both directions; None: the kernel does not count them
     on_gpus: bool = False  # a rank used CUDA
     gap: Label | None = None  # why it is not known whether they exchanged anything
+    trained_bytes: int = 0  # of the parameters that each rank trains, the fewest of a rank; 0: not known
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ class Recorder:
         import mmap
 
         with open(self.path("beat"), "w+b") as file:
-            size = MEMORY_AT + calcsize(MEMORY)
+            size = MEMORY_AT + calcsize(MEMORY) + calcsize("=Q")  # of _mgpu_trained.py
             os.posix_fallocate(file.fileno(), 0, size)  # in a sparse file on a full disk, a counter would raise SIGBUS
             self._beat = mmap.mmap(file.fileno(), size)
         self.write()
@@ -270,6 +270,9 @@ def _hook_optimizer(module: Any) -> None:
     if hasattr(module, "register_optimizer_step_pre_hook"):
         module.register_optimizer_step_pre_hook(RECORDER.steps_now)
     module.register_optimizer_step_post_hook(RECORDER.stepped)
+    import _mgpu_trained  # type: ignore[import-not-found]
+
+    _mgpu_trained.hook(RECORDER, module)
 
 
 def _hook_finite(module: Any) -> None:
