@@ -130,7 +130,8 @@ def test_the_first_value_that_is_not_finite(tmp_path: Path, what: str, found: An
 
 STEPS_ALONE = """
 import pathlib, torch
-torch.distributed.init_process_group("gloo", init_method=pathlib.Path("store").absolute().as_uri(), rank=0, world_size=1)
+store = pathlib.Path("store").absolute().as_uri()
+torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
 model, frozen = torch.nn.Linear(20, 3), torch.nn.Linear(9, 9)
 for parameters in (model.parameters(), [*model.parameters(), *frozen.parameters()]):
     optimizer = torch.optim.SGD(parameters)
