@@ -83,7 +83,7 @@ class Row:
     explain: Explain | None = None  # a more specific meaning, or None for the row's own
     explain_in: ExplainWithLog | None = None  # in place of `explain`, if other lines of the log matter, too
     cases: tuple[Case, ...] = ()  # the first that applies replaces the row's own meaning
-    remark: Callable[[str], str] | None = None  # a sentence about the line's own values, after the reason; or ""
+    remark: Callable[[str, Log], str] | None = None  # a sentence about the line's own values, after the reason; or ""
 
     @property
     def makes_check(self) -> bool:
@@ -116,7 +116,7 @@ def _check(module: str, row: Row) -> Signature:
         if row.role == "wrapper" and row.kind == "nccl" and log.nccl_error:
             meaning = meaning._replace(title=f"{meaning.title.partition(';')[0]}: {log.nccl_error}")
         node = only_node(log, first.ranks) if row.role == "root" and row.kind in _OF_NODES else None
-        remark = row.remark(first.text) if row.remark and not meaning.complete else ""
+        remark = row.remark(first.text, log) if row.remark and not meaning.complete else ""
         fixes = (_with_names(fix, first.text, raised) for fix in without_cells(meaning.fixes))
         return Problem(
             meaning.title,

@@ -14,6 +14,7 @@ import pytest
 from mgpu.hangs.hang_evidence import INJECTED
 from mgpu.readers import recorded_values
 from mgpu.recorder.inject import _mgpu_values
+from mgpu.recorder.inject._mgpu_recorder import FOLDER
 from mgpu.report import failed_values, failure
 from mgpu.report.screen import Screen
 from mgpu.snapshot import EndedRank, LineValues
@@ -85,6 +86,30 @@ def checked():
         if row.shape[0] > limit and not isinstance(rows, tuple):
             raise ValueError("too long: " + "SECRET")
 
+def nested():
+    net = nn.Sequential(nn.Sequential(nn.Flatten(), nn.Embedding(5, 2)), nn.ReLU())
+    ids = torch.tensor([[1, 7]])
+    net(ids)
+
+def inline():
+    net, labels = nn.Linear(3, 2), torch.tensor([0, 4])
+    nn.functional.cross_entropy(net(torch.zeros(2, 3)), labels)
+
+def table():
+    ids = torch.tensor([9])
+    nn.functional.embedding(ids, torch.zeros(5, 2))
+
+def misnamed():
+    loader, optimizer = torch.optim.SGD([torch.zeros(1)]), torch.utils.data.DataLoader([1])
+    return [1][loader + optimizer]
+
+def samples():
+    source = "def forward(input_ids, labels):\\n  loss(zeros, labels.flatten())"
+    package = {"zeros": torch.zeros(3, 2), "loss": nn.functional.cross_entropy}
+    exec(compile(source, "/v/site-packages/transformers/m.py", "exec"), package)
+    ids, y = torch.zeros(1, 3).long(), torch.ones(1, 2).long()
+    package["forward"](ids, y)
+
 def sampler():
     data, kind = [1, 2], torch.utils.data.SequentialSampler
     torch.utils.data.DataLoader(data, shuffle=True, sampler=kind(data))
@@ -135,6 +160,18 @@ EXPECTED: dict[str, list[dict[str, str]]] = {
     "modules": [{"net.body": "Sequential, float16 on cpu", "net.fc.weight": "float32 [4, 8] on cpu"}],
     "wrapped": [{"x": "float32 [4, 5] on cpu"}],
     "checked": [{"row": "float32 [5, 2] on cpu", "limit": "3", "rows": "list of 1: float32 [5, 2] on cpu"}],
+    "nested": [{"net[0][1]": "Embedding(5, 2), float32 on cpu", "ids": "int64 [1, 2] on cpu, from 1 to 7"},
+               {"net": "Sequential, float32 on cpu", "ids": "int64 [1, 2] on cpu, from 1 to 7"}],
+    "inline": [{"input": "float32 [2, 2] on cpu", "labels": "int64 [2] on cpu, from 0 to 4"},
+               {"net": "Linear(in_features=3, out_features=2, bias=True), float32 on cpu",
+                "labels": "int64 [2] on cpu, from 0 to 4"}],
+    "table": [{"ids": "int64 [1] on cpu, all 9", "weight": "float32 [5, 2] on cpu"},
+              {"ids": "int64 [1] on cpu, all 9"}],
+    "misnamed": [{"loader": "SGD", "optimizer": "DataLoader of 1 sample, batch_size 1: 1 batch"}],
+    "samples": [{"input": "float32 [3, 2] on cpu", "target": "int64 [2] on cpu, all 1",
+                 "input_ids": "int64 [1, 3] on cpu, all 0", "labels": "int64 [1, 2] on cpu, all 1"},
+                {"package": "dict with zeros, loss, __builtins__, forward",
+                 "ids": "int64 [1, 3] on cpu, all 0", "y": "int64 [1, 2] on cpu, all 1"}],
     "sampler": [{"sampler": "SequentialSampler", "shuffle": "True"}, {"data": "list of 2: 1, 2"}],
     "words": [{"mode": "'bf61'", "where": "'/data/set-1.json'", "text": "str, length 12", "sign": "'\u20ac'",
                "password": "str, length 6", "key": "str, length 30", "number": "str, length 8",
@@ -166,6 +203,31 @@ def test_the_values_of_failed_lines(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert {name: [names for *_, names, _ in lines] for name, lines in found.items()} == EXPECTED
     assert {name: lines[0][-1] for name, lines in found.items() if any(line[-1] for line in lines)} == HELD
+
+
+HANDLED = """\
+def convert(value):
+    return [[0], [1]][len(value)][len(value[0])]
+def pad(value, name):
+    try:
+        convert(value)
+    except IndexError as error:
+        raise ValueError("cannot convert " + name) from error
+labels = "labels"
+pad([[1, 2, 3]], labels)
+"""
+
+
+def test_the_line_of_an_exception_that_a_handler_replaced(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HANDLED)
+    more = {"PYTHONPATH": str(INJECTED), FOLDER: str(tmp_path), "RANK": "0"}
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, env=environment(tmp_path, more), capture_output=True, check=False
+    )
+    (written,) = tmp_path.glob("*.values")
+    found = recorded_values.read(tmp_path, 0, int(written.name.split(".")[1]))
+    assert done.returncode == 1 and [one.line for one in found] == [7, 2, 9]
+    assert found[1].values["value"] == "list of 1: list of 3"
 
 
 @pytest.mark.parametrize(

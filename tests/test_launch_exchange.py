@@ -123,6 +123,35 @@ def test_the_connections_of_others_are_not_those_of_the_ranks(monkeypatch: pytes
     assert (found.connections, found.carried_bytes, found.gap) == (0, 0, None)
 
 
+def test_random_states_are_no_gradients() -> None:
+    """Samples go on until the bytes are compared with the parameters, which are known after a step."""
+    known = {"bytes": 0}
+    watch = ExchangeWatch(2, 1, trained=lambda: known["bytes"])
+    assert not watch._is_enough(100_000) and watch._is_enough(16 << 20) and watch._is_enough(None)
+    assert ExchangeWatch(2, 1)._is_enough(100_000)  # without a recorder
+    watch._trained_bytes = 3 << 20
+    assert not watch._is_enough(2 << 20) and watch._is_enough(4 << 20)
+    watch._trained_bytes = 400
+    assert watch._is_enough(100_000) and not watch._is_enough(60_000)
+
+
+def test_the_parameters_are_those_of_before_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped: list[int] = []
+
+    def sampled() -> list[Connection]:
+        stepped.append(4096)
+        return []
+
+    monkeypatch.setattr(connections, "tcp_connections", sampled)
+    watch = ExchangeWatch(2, 1, lambda: 99.0, lambda: sum(stepped[:1]))
+    found = []
+    for _ in range(2):
+        watch._due = 0.0
+        watch.tick(Ranks())
+        found.append(watch._trained_bytes)
+    assert found == [0, 4096]
+
+
 def test_what_the_kernel_does_not_answer_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused() -> list[Connection]:
         raise OSError(1, "Operation not permitted")

@@ -108,7 +108,10 @@ def test_mpi_that_finds_no_process_manager_explains_the_crash(tmp_path: Path) ->
 def test_no_run_shares_a_tensor_among_64_ranks(tmp_path: Path) -> None:
     shape = "RuntimeError: shape '[1, 4, 4, 16, 2, 2]' is invalid for input of size {}\n"
     assert "64 ranks" not in explained(tmp_path, shape.format(65536))[2]
-    assert "a split over 8 ranks" in explained(tmp_path, shape.format(8192))[2]
+    assert "split over" not in explained(tmp_path, shape.format(8192))[2]  # nothing shows that ranks share tensors
+    shared = "--tensor-model-parallel-size 8\n"
+    assert "a split over 8 ranks" in explained(tmp_path, shared + shape.format(8192))[2]
+    assert "64 ranks" not in explained(tmp_path, shared + shape.format(65536))[2]
 
 
 FETCH = ("torch/utils/data/_utils/fetch.py", "fetch", "data = [self.dataset[idx] for idx in possibly_batched_index]")

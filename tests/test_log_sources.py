@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from mgpu.engine import root_cause
 from mgpu.readers.log import read
 from mgpu.readers.sources.value_origins import with_sources
-from mgpu.snapshot import Log
+from mgpu.snapshot import EndedRank, LineValues, Log
+from mgpu.snapshot import Run as EndedRun
 from tests.conftest import Run, environment
 
 SCRIPT = """\
@@ -221,6 +223,19 @@ def test_the_source_tells_where_a_value_comes_from(
     found = cause(mgpu, project, case)
     assert str(found["cause"]).startswith(says), found["cause"]
     assert source(found) == lines
+
+
+def test_a_condition_that_the_values_of_a_launch_show_is_not_shown_again(project: Path) -> None:
+    log = log_of(project, "refused")
+    values = (LineValues(f"{project}/parts.py", 22, "build", {"kind": "'other'"}, 'kind not in ("net", "tok")'),)
+    for recorded in ((), values):
+        run = EndedRun(1, 1, 9.0, ranks=(EndedRank(0, 1, first=True, values=recorded),), expected=1)
+        first = root_cause.find_cause(log, run).first
+        assert first is not None and first.outcome.problem is not None
+        lines = str(first.outcome.problem.evidence["source"]).splitlines()
+        assert ("parts.py:22 in build" in lines[0], "build(args" in lines[-1]) == (not recorded, True)
+        grep = [one.text for one in first.outcome.problem.fixes if "condition" in one.text]
+        assert bool(grep) == (not recorded)
 
 
 def test_a_path_is_passed_with_the_option_that_has_it_by_default(mgpu: Run, project: Path) -> None:

@@ -62,7 +62,8 @@ def test_a_run_with_nan_on_one_rank(mgpu: Command, tmp_path: Path) -> None:
     document = json.loads((tmp_path / "log" / "result.json").read_text())
     RUN.validate(document)
     (found,) = [one for one in document["remarks"] if one["id"] == "run_not_finite"]
-    assert found["title"] == "the loss of rank 1 is nan in step 15 (train.py:13)"
+    said = "its inputs have NaN already, batch (train.py:13), 1 of 40 values"
+    assert found["title"] == f"the loss of rank 1 is nan in step 15 (train.py:13): {said}"
     assert (found["evidence"]["rank"], found["evidence"]["step"]) == (1, 15)
     assert "Then rank 0 in step 16." in found["cause"]
     said = " ".join(done.stderr.split())
@@ -125,6 +126,30 @@ def test_the_first_value_that_is_not_finite(tmp_path: Path, what: str, found: An
     assert seen is not None
     assert [(one.rank, one.what, one.value, one.step) for one in seen] == ([(3, *found)] if found else [])
     assert all(one.line is not None and one.line.file.endswith("train.py") for one in seen)
+
+
+STEPS_ALONE = """
+import pathlib, torch
+store = pathlib.Path("store").absolute().as_uri()
+torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+model, frozen = torch.nn.Linear(20, 3), torch.nn.Linear(9, 9)
+for parameters in (model.parameters(), [*model.parameters(), *frozen.parameters()]):
+    optimizer = torch.optim.SGD(parameters)
+    model(torch.ones(1, 20)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_the_bytes_of_the_parameters_that_are_trained(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(STEPS_ALONE)
+    (tmp_path / RECORDED).mkdir()
+    more = {"PYTHONPATH": PATHS, FOLDER: str(tmp_path / RECORDED), "RANK": "0", "MGPU_DEBUG": "1"}
+    subprocess.run([sys.executable, "train.py"], env=environment(tmp_path, more), cwd=tmp_path, check=True, timeout=120)
+    assert rank_facts.trained_bytes(tmp_path, 1) == (20 * 3 + 3) * 4
+    assert rank_facts.trained_bytes(tmp_path, 2) == rank_facts.trained_bytes(tmp_path / RECORDED, 1) == 0
+    (path,) = (tmp_path / RECORDED).glob("*.beat")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert rank_facts.trained_bytes(tmp_path, 1) == 0
 
 
 def test_values_that_a_trainer_logs(tmp_path: Path) -> None:

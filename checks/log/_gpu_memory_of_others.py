@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.signature import Meaning
-from mgpu.snapshot import UncaughtException
+from mgpu.snapshot import Log, UncaughtException
 
 from ._gpu_memory import Numbers, Process, read_numbers
 
@@ -204,7 +204,7 @@ def _held_out_of_sight(rest: float, own: float, total: float) -> Meaning:
     )
 
 
-def held_beside(line: str) -> str:
+def held_beside(line: str, log: Log) -> str:
     """Return a sentence about other processes that hold a minor part of the GPU; empty if there is none."""
     read = read_numbers(line)
     others, _ = _others(read)

@@ -100,16 +100,18 @@ def _raised_by_script(one: UncaughtException, code: str) -> Meaning:
         if one.says_more and said.rstrip(" .!:").lower() in one.says_more.lower()
         else said
     )
+    condition = Fix(
+        "Read the condition above that line.",
+        (shell("grep -n -B8 {} {:path}", code[:40].split("(")[0], file_of(one)),),
+    )
+    known = any(line.condition for line in one.recorded)  # the report shows it
     return Meaning(
         f"the script's own code stopped the run at {one.place}: {with_short_paths(said)}",
         f"The script raises this {short_name(one.type)} itself, when it finds something that it does not accept."
         f"{_not_a_gpu(code, one)}",
         (
             Fix("Change what the message names: an option, a name, a path or the data."),
-            Fix(
-                "Read the condition above that line.",
-                (shell("grep -n -B8 {} {:path}", code[:40].split("(")[0], file_of(one)),),
-            ),
+            *(() if known else (condition,)),
         ),
     )
 

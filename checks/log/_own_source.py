@@ -17,6 +17,7 @@ from mgpu.snapshot import Definition, Log, UncaughtException
 from mgpu.text import listed
 
 from ._messages import short_name
+from ._prepared_order import misnamed
 
 _MOST = 4  # lines of a finding
 _LONGEST = 140  # characters of a line
@@ -38,6 +39,8 @@ def with_source(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     """Return the problem with what the source says of its exception, and the lines that its values come from."""
     log: Log | None = facts.get("log")
     one = _exception_of(problem, log) if log is not None else None
+    if one is not None and (other := misnamed(one)):
+        problem = replace(problem, title=other.title, cause=other.cause, fix=other.fix)
     if one is None or not one.defined:
         return problem
     option = _default_path(one)
@@ -47,10 +50,19 @@ def with_source(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     better += [_WITHOUT_GRADIENTS] if _of_kind(one.defined, "keeps_gradients") else []
     cause = f"{says} {problem.cause}" if says else problem.cause
     raises = any(part.kind == "condition" and part.place == one.place for part in one.defined)
-    quoted = not one.own_code or one.own_code in cause or raises
-    lines = ["" if quoted else f"{one.place}: {one.own_code}", *map(_line, _worth_showing(one.defined))]
+    # The values of a launch begin with the condition that led to the exception: it is not shown twice.
+    held = {line.place for line in one.recorded if line.condition}
+    asserted = (one.own_code or "").startswith("assert ") and _position(one.place or "") in held
+    quoted = not one.own_code or one.own_code in cause or raises or asserted
+    shown = [part for part in one.defined if part.kind != "condition" or _position(part.place) not in held]
+    lines = ["" if quoted else f"{one.place}: {one.own_code}", *map(_line, _worth_showing(shown))]
     evidence = {**problem.evidence, "source": "\n".join(filter(None, lines))}
     return replace(problem, cause=cause, fix=(*better, *problem.fixes), evidence=evidence)
+
+
+def _position(place: str) -> str:
+    """Return "train.py:12" of "models/train.py:12 in main"."""
+    return place.partition(" ")[0].rpartition("/")[2]
 
 
 def _exception_of(problem: Problem, log: Log) -> UncaughtException | None:

@@ -17,6 +17,7 @@ from ._image_cases import NO_TEXT
 from ._loss_sizes import prediction_and_target
 from ._optimizer_state import LARGEST_SPLIT, LOADS, SMALLEST_SHARD, of_other_parameters, of_other_ranks
 from ._predicted_sizes import smaller_prediction
+from ._sizes import splits_tensors
 
 _SPECTRA = re.compile(r"\birfft\([^*]*\*|\brfft\([^*]*\* *(?:torch\.fft\.)?rfft")
 _SPLIT_PACKAGES = frozenset({"megatron", "torchtitan", "transformer_engine", "mbridge", "nemo", "nemo_rl"})
@@ -32,13 +33,17 @@ _INNER = 3  # innermost frames, of which one names what the code does
 _LIMITS = frozenset({77, 256, 512, 514, 1024, 2048, 4096, 8192, 16384, 32768})  # usual maximum lengths of models
 
 
-def _parts(groups: Mapping[str, str], raised: UncaughtException) -> int:
-    """Return over how many ranks one of the two tensors was probably split; 0 if nothing points to it."""
+def _parts(log: Log, groups: Mapping[str, str], raised: UncaughtException) -> int:
+    """Return over how many ranks one of the two tensors was probably split; 0 if nothing points to it.
+
+    One size that is twice the other is also what grouped heads, rotary halves and doubled features have: the log must
+    show that ranks share tensors.
+    """
     small, large = sorted((int(groups["a"]), int(groups["b"])))
     if small < LARGEST_SPLIT or large % small or not 1 < large // small <= LARGEST_SPLIT:
         return 0
     parallel = _SPLIT_PACKAGES & set(raised.packages) or "apply_rotary" in (raised.raised_in or "")
-    return large // small if parallel else 0
+    return large // small if parallel and splits_tensors(log) else 0
 
 
 def _of_spectra(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
@@ -79,7 +84,7 @@ def explain_sizes(log: Log, groups: Mapping[str, str], raised: UncaughtException
     """Return what two different sizes of tensors mean, by the numbers and the traceback; None: nothing special."""
     if "0" in (groups["a"], groups["b"]):
         return _of_parameter(groups) if _PARTITIONS(log, raised) else _empty(groups, raised)
-    if raised is not None and (parts := _parts(groups, raised)):
+    if raised is not None and (parts := _parts(log, groups, raised)):
         return Meaning(
             f"two tensors have different sizes: {groups['a']} and {groups['b']}, {parts} times as large",
             f"One of them was probably split over {parts} ranks (tensor, sequence or context parallelism), the other "

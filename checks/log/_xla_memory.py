@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.signature import Meaning
-from mgpu.snapshot import UncaughtException
+from mgpu.snapshot import Log, UncaughtException
 
 _PLANNED = re.compile(r"memory space (\w+)\. Used ([\d.]+[KMGT]) of ([\d.]+[KMGT])")
 _REQUESTED = re.compile(r"(?:[Oo]ut of memory|[Ff]ailed).{0,60}alloc\w+ (?P<bytes>\d{9,18}) ?bytes")
@@ -53,7 +53,7 @@ def explain_plan(groups: Mapping[str, str], raised: UncaughtException | None) ->
     )
 
 
-def requested(text: str) -> str:
+def requested(text: str, log: Log) -> str:
     """Return a sentence about the size of the buffer that did not fit; "" if the line has none of a GiB or more."""
     found = _REQUESTED.search(text)
     size = int(found["bytes"]) / (1 << 30) if found else 0

@@ -6,6 +6,7 @@ import re
 
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
+from mgpu.snapshot import Log
 
 from .._kernel_line import KERNEL_LINE
 
@@ -43,7 +44,7 @@ _BY_ERROR = (
 )
 
 
-def _registration_error(line: str) -> str:
+def _registration_error(line: str, log: Log) -> str:
     """Return what the error of a refused registration means."""
     return next((f" {meaning}" for error, meaning in _BY_ERROR if error.search(line)), "")
 

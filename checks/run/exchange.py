@@ -12,6 +12,8 @@ _CONNECTING_BYTES = 64  # of each connection
 _SMALLEST_DDP_BYTES = 1024  # for each rank besides the first
 _LITTLE_BYTES = 8 << 10
 _LITTLE_S = 10.0
+# DDP sends all parameters once when it wraps them, and their gradients in each step; a hook may compress these.
+_SHARE_OF_PARAMETERS = 4
 _LEAST_S = 1.0  # a shorter observation may have missed everything
 
 
@@ -61,6 +63,11 @@ def _title(run: Run, seen: Exchange, carried: int) -> str | None:
     who = f"the {run.expected} ranks" if run.expected else "the ranks"
     if carried <= _CONNECTING_BYTES * seen.connections:
         return f"{who} {verb} no data{so_far}: their gradients were not averaged"
+    if not seen.on_gpus and carried < seen.trained_bytes // _SHARE_OF_PARAMETERS:
+        return (
+            f"{who} {verb} only {carried:,} bytes{so_far}, and each trains parameters of {seen.trained_bytes:,} bytes: "
+            "their gradients were not averaged"
+        )
     too_little = _LITTLE_BYTES if seen.watched_s >= _LITTLE_S else _SMALLEST_DDP_BYTES * ((run.expected or 2) - 1)
     if seen.on_gpus or carried >= too_little:
         return None

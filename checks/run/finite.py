@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import NotFinite, Run
+from mgpu.text import listed
 
 _SOURCE = "mgpu: the recorder in the ranks reads the loss at backward() and the result of clip_grad_norm_"
 _SHOWN = 4
@@ -27,10 +28,17 @@ def run_not_finite(run: Run) -> Answer:
     if not found:
         return Ok("no rank reported a loss or gradient norm that is not finite")
     first = found[0]
+    had = f": its inputs have NaN already, {listed(first.inputs)}" if first.inputs else ""
     return Problem(
-        f"the {first.what} of rank {first.rank}{_host(first, run)} is {first.value} in step {first.step}{_line(first)}",
+        f"the {first.what} of rank {first.rank}{_host(first, run)} is {first.value} in step {first.step}{_line(first)}"
+        f"{had}",
         _others(found, run),
         fix=Fix(
+            "Repair or leave out these samples where the data is read or computed. Look for them before the training.",
+            ("assert torch.isfinite(x).all()",),
+        )
+        if had
+        else Fix(
             f"Look at the batch of rank {first.rank} in step {first.step}. Run that step under "
             "torch.autograd.set_detect_anomaly(True), which names the operation."
         ),

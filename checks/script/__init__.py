@@ -3,6 +3,7 @@
 # fmt: off
 ORDER = (
     "reading", "starting", "launching", "devices", "group", "wrapping", "arguments", "output", "data", "preparing",
-    "together", "one_rank", "leaving", "same_on_all", "model", "steps", "alone", "on_cpu", "workers",
+    "together", "one_rank", "leaving", "same_on_all", "model", "steps", "prepared", "alone", "on_cpu",
+    "workers",
 )
 # fmt: on

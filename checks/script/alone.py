@@ -10,6 +10,7 @@ from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import listed
 
 from ._calls import ACCELERATOR, DDP_DOC, INIT, LIGHTNING, calls, finding, plain_option, sets, switches, trains
+from ._exchanges import is_together
 from ._rank_paths import (
     backward_calls,
     dotted_names,
@@ -23,13 +24,6 @@ from ._rank_paths import (
 _PREPARING = "https://huggingface.co/docs/accelerate/en/package_reference/accelerator#accelerate.Accelerator.prepare"
 _STRATEGY = "https://lightning.ai/docs/pytorch/stable/extensions/strategy.html"
 _ARGPARSE = "https://docs.python.org/3/library/argparse.html#action"
-# Anything that sends gradients or parameters, or splits the model, without DistributedDataParallel.
-_TOGETHER = re.compile(
-    r"(?!torch\.nn\.(?:DataParallel|parallel\.data_parallel)\b)(?:"
-    r"torch\.distributed\.(?!init_process_group|destroy_process_group|get_|is_|barrier|new_group).*"
-    r"|(?!.*DistributedSampler).*(?:Distributed|Parallel|Sharded|shard|parallel|all_?reduce|broadcast|average"
-    r"|(?<!a)sync(?!hronize)|hvd|horovod|apex(?!\.(?:amp|optimizers|normalization)\b)).*)"
-)
 _LIST = re.compile(r"\[.*\]$|\(.*,.*\)$", re.DOTALL)
 _WITHOUT_GRADIENTS = re.compile(r"torch\.(?:no_grad|inference_mode|set_grad_enabled)")
 
@@ -56,7 +50,9 @@ def script_nothing_prepared(script: Script) -> Answer:
     )
     if not made or not training or script.cut or passed_on:
         return Ok("no visible training loop with an Accelerator")
-    if any(re.search(r"\.(?:prepare\w*|dispatch_model)$", call.name) or _is_together(call) for call in script.calls):
+    if any(
+        re.search(r"\.(?:prepare\w*|dispatch_model)$", call.name) or is_together(call.name) for call in script.calls
+    ):
         return Ok("something is prepared")
     name = next(iter(made[0].targets), "accelerator")
     return finding(
@@ -103,7 +99,7 @@ def script_group_without_wrapper(script: Script) -> Answer:
     if not started or not training or script.cut or script.may_average:
         return Ok("no visible training loop in a process group started by hand")
     texts = [*script.imports, *(call.name for call in script.calls)]
-    if any(_TOGETHER.fullmatch(text) for text in texts):
+    if any(map(is_together, texts)):
         return Ok("the model is wrapped, or the script exchanges data itself")
     return finding(
         script,
@@ -111,10 +107,6 @@ def script_group_without_wrapper(script: Script) -> Answer:
         "the process group is started, but nothing averages gradients",
         commands("model = torch.nn.parallel.DistributedDataParallel(model)"),
     )
-
-
-def _is_together(call: ScriptCall) -> bool:
-    return bool(_TOGETHER.fullmatch(call.name))
 
 
 @check(Severity.WARNING, source=_ARGPARSE)

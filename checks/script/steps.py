@@ -7,9 +7,10 @@ import re
 from mgpu.check import Answer, Ok, Severity, check, commands
 from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall, ScriptSet
-from mgpu.text import counted
+from mgpu.text import counted, listed
 
 from ._calls import ACCELERATOR, DDP, DDP_DOC, OPTIMIZERS, calls, finding, reached_calls, unpacks
+from ._prepared_objects import prepared_without_model
 from ._rank_paths import backward_calls, dotted_names, requires_kind, training_loops, with_accelerate
 
 _GRADIENT_CLIPPING = "https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping"
@@ -232,6 +233,13 @@ def script_model_not_prepared(script: Script) -> Answer:
                     )
                 ),
             )
+    if without := prepared_without_model(script):
+        return finding(
+            script,
+            without,
+            f"prepare gets {listed(without.written)}, and no model",
+            commands(python("model = {:dotted}.prepare(model)", without.on or "accelerator")),
+        )
     if not trained:
         return Ok("no optimizer is visibly created for a model's parameters")
     return Ok(f"{counted(len(trained), 'trained model')}, none certainly unprepared")

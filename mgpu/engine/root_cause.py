@@ -90,14 +90,15 @@ def _checks() -> tuple[Sequence[Check], frozenset[int], Mapping[str, int]]:
 
 
 def _with_values(log: Log, run: Run) -> Log:
-    """Return the log, each exception with the values that a rank which failed at its line has recorded."""
+    """Return the log with what the ranks have recorded: values at the line of each exception, the first NaN."""
     failed = [rank.values for rank in sorted(run.ranks, key=lambda rank: not rank.first) if rank.values]
 
     def values_at(place: str | None) -> tuple[LineValues, ...]:
         own = (place or "").partition(" ")[0]
         return next((lines for lines in failed if any(line.place == own for line in lines)), ())
 
-    return replace(log, raised=tuple(replace(one, recorded=values_at(one.place)) for one in log.raised))
+    raised = tuple(replace(one, recorded=values_at(one.place)) for one in log.raised)
+    return replace(log, raised=raised, first_nan=next(iter(run.not_finite or ()), None))
 
 
 def choose(outcomes: Sequence[Outcome], log: Log | None, run: Run | None) -> Verdict:

@@ -19,6 +19,7 @@ from mgpu.process import connections, processes
 from mgpu.process.connections import ESTABLISHED, LISTEN, TIME_WAIT, Connection
 from mgpu.snapshot import Exchange, Run, Snapshot
 
+_CERTAIN_BYTES = 16 << 20  # also of a run whose parameters are not known
 _ENOUGH_BYTES = 64 << 10  # no more samples: the gradients of 16,384 parameters, or NCCL's setup of a communicator
 _LATER_S, _LATER_INTERVAL_S = 120.0, 2.0
 _SHARE = 0.01  # of a CPU, at most, for the samples of a run with many processes
@@ -45,9 +46,15 @@ class Supervised(Protocol):
 class ExchangeWatch:
     """Samples the connections between the ranks of one run."""
 
-    def __init__(self, ranks: int, nodes: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """`ranks`: on this machine."""
-        self._ranks, self._clock = ranks, clock
+    def __init__(
+        self,
+        ranks: int,
+        nodes: int,
+        clock: Callable[[], float] = time.monotonic,
+        trained: Callable[[], int] | None = None,
+    ) -> None:
+        """`ranks`: on this machine. `trained`: returns the bytes of the parameters of each; 0: not known."""
+        self._ranks, self._clock, self._trained = ranks, clock, trained
         self._over = ranks < 2
         self.gap: str | None = "the run spans several nodes" if nodes > 1 else None
         self._due = 0.0
@@ -59,24 +66,38 @@ class ExchangeWatch:
         self._service_ports: set[int] = set()
         self._of_others: set[frozenset[connections.Address]] = set()
         self._unexplained = False
+        self._trained_bytes = 0
 
     def tick(self, supervisor: Supervised) -> None:
         """Take a sample if one is due. Cheap; called often."""
         if self._over or self.gap or self._clock() < self._due:
             return
+        # Read before the sample: it then has what the first step sent.
+        trained = self._trained_bytes or (self._trained() if self._trained else 0)
         used = time.thread_time()  # where ranks keep the CPUs busy, the wall time of a sample is many times as long
         try:
             self._sample(supervisor.ranks)
         except OSError as error:
             self.gap = f"the connections of the ranks cannot be read ({reason(error)})"
             return
+        self._trained_bytes = trained
         now = self._clock()
         interval = _LATER_INTERVAL_S if now - supervisor.started > _LATER_S else 0.0
         self._due = now + max(interval, (time.thread_time() - used) / _SHARE)
-        if self._total() is None or (self._total() or 0) >= _ENOUGH_BYTES:
+        if self._is_enough(self._total()):
             self._over = True
         elif not self._reported and self._last_s - self._first_s >= _REPORT_S:
             self._report(now - supervisor.started, supervisor)
+
+    def _is_enough(self, carried: int | None) -> bool:
+        """Whether the ranks certainly exchange gradients, or it cannot be determined.
+
+        Random states are sent, too: some 5 kB for each epoch. So many bytes are compared with the parameters, which
+        are known after the first step.
+        """
+        if carried is None or carried >= _CERTAIN_BYTES or self._on_gpus:
+            return carried is None or carried >= _ENOUGH_BYTES
+        return carried >= _ENOUGH_BYTES and (self._trained is None or 0 < self._trained_bytes <= carried)
 
     def result(self) -> Exchange | None:
         """Return what was observed; None if there is only one rank here."""
@@ -91,7 +112,7 @@ class ExchangeWatch:
 
     def _fact(self) -> Exchange:
         watched_s = round(self._last_s - self._first_s, 1)
-        found = Exchange(watched_s, len(self._carried), self._total(), self._on_gpus, self.gap)
+        found = Exchange(watched_s, len(self._carried), self._total(), self._on_gpus, self.gap, self._trained_bytes)
         if found.gap is None and len(self._with_torch) < 2:
             return replace(found, gap="fewer than two ranks imported torch")
         if found.gap is None and self._unexplained and not self._over:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,7 +16,7 @@ from mgpu import errors, messages
 from mgpu.errors import MgpuError
 from mgpu.hangs import hang_evidence
 from mgpu.hangs.hang_watch import HangWatch, OnHang
-from mgpu.launch import registry, run_entry, start_errors
+from mgpu.launch import rank_facts, registry, run_entry, start_errors
 from mgpu.launch.exchange_watch import ExchangeWatch
 from mgpu.launch.finite_watch import FiniteWatch
 from mgpu.launch.gpu_watch import Watch
@@ -90,10 +91,11 @@ def _watches(request: Request, command: Command, folder: Path, snapshot: Snapsho
     node = request.node
     nodes = config.num_machines if config and node is not None else 1
     is_part = nodes > 1 and request.recorder
+    trained = partial(rank_facts.trained_bytes, folder, ranks)
     return _Watches(
         Aftermath(expected=ranks, folder=folder, run_id=command.run_id),
         Watch(snapshot, command, folder),
-        ExchangeWatch(ranks, config.num_machines if config else 1),
+        ExchangeWatch(ranks, config.num_machines if config else 1, trained=trained if request.recorder else None),
         hangs or HangWatch(folder, ranks, world, after_s=request.hang_after_s, on_hang=stop),
         PaceOfPart(folder, node or 0, nodes, ranks, world) if is_part else PaceWatch(folder, ranks),
         FiniteWatch(folder, ranks),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
 from pathlib import Path
@@ -13,17 +14,19 @@ from mgpu.process import processes
 from mgpu.readers import recorded_values
 from mgpu.readers.stack_dump import frame_at
 from mgpu.recorder.inject._mgpu_recorder import MEMORY, MEMORY_AT
+from mgpu.recorder.inject._mgpu_trained import TRAINED, TRAINED_AT
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import LineValues, NotFinite, StackFrame
 from mgpu.snapshot.hang_facts import own_frame
 from mgpu.structured_text import json_of
-from mgpu.text import clean
+from mgpu.text import clean, counted
 
 _MOST_BYTES = 1 << 16
 _MOST_FILES = 4096
 _NAN = re.compile(r"(\d{1,7})\.\d+\.nan")
 _RAISED = re.compile(r"(\d{1,7})\.(\d{1,10})\.raised")
 _MOST_STEP = 1 << 53
+_MOST_INPUTS, _INPUT_PARTS = 3, 5
 
 
 class Peaks(NamedTuple):
@@ -43,6 +46,16 @@ def peaks(folder: Path, rank: int, pid: int) -> Peaks | None:
     except (OSError, struct.error):
         return None
     return Peaks(host, allocated or None, reserved or None) if host else None
+
+
+def trained_bytes(folder: Path, ranks: int) -> int:
+    """Return the bytes of the parameters that each rank trains, of the rank with the fewest; 0: not known of all."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in sorted((folder / RECORDED).glob("*.beat"))[:_MOST_FILES]:
+            content = file_reading.read_part(path, most=TRAINED_AT + struct.calcsize(TRAINED), start=0)
+            found += [*struct.unpack(TRAINED, content[TRAINED_AT:])] if len(content) > TRAINED_AT + 7 else []
+    return min(found) if len(found) == ranks else 0
 
 
 def host_peak(pid: int) -> int | None:
@@ -116,7 +129,20 @@ def _not_finite(path: Path, rank: int) -> NotFinite | None:
         return None
     frames = content.get("frames")
     listed = [frame for one in (frames if isinstance(frames, list) else []) if (frame := _frame(one))]
-    return NotFinite(rank, _text(what), _text(value), step, at, own_frame(listed))
+    return NotFinite(rank, _text(what), _text(value), step, at, own_frame(listed), _inputs(content.get("inputs")))
+
+
+def _inputs(found: Any) -> tuple[str, ...]:
+    """Return what a rank has written of the inputs with NaN: name, elements that are NaN, elements, file, line."""
+    texts = []
+    for one in found[:_MOST_INPUTS] if isinstance(found, list) else []:
+        if not (isinstance(one, list) and len(one) == _INPUT_PARTS):
+            continue
+        name, nan, elements, file, line = one
+        if all(type(number) is int and 0 < number < _MOST_STEP for number in (nan, elements, line)):
+            place = f"{_text(str(file).rpartition('/')[2])}:{line}"
+            texts.append(f"{_text(name)} ({place}), {nan:,} of {counted(elements, 'value')}")
+    return tuple(texts)
 
 
 def _text(value: Any) -> str:

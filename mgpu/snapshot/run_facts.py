@@ -149,6 +149,7 @@ class NotFinite:
     step: int  # optimizer step, from 1
     at: float  # seconds since the epoch
     line: StackFrame | None = None  # the user's
+    inputs: tuple[Text, ...] = ()  # of its model or loss, with NaN already: "x (train.py:14), 3 of 512 values"
 
 
 @dataclass(frozen=True)
@@ -218,6 +219,7 @@ class Log:
     last_run: LastRun | None = None  # all other facts are of this run; None: the file has only one
     failed_script: Text | None = None  # the script that torchrun's table says has failed, as its command named it
     source: Text | None = None  # the user's script, if it is beside the log or where the log has it
+    first_nan: NotFinite | None = None  # of a launch: what its recorders saw first
 
     @property
     def script(self) -> str:
@@ -292,6 +294,7 @@ class Exchange:
     carried_bytes: int | None = 0  # on these, in both directions; None: the kernel does not count them
     on_gpus: bool = False  # a rank used CUDA
     gap: Label | None = None  # why it is not known whether they exchanged anything
+    trained_bytes: int = 0  # of the parameters that each rank trains, the fewest of a rank; 0: not known
 
 
 @dataclass(frozen=True)

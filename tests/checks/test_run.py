@@ -193,6 +193,12 @@ CASES = (
         run=run(exchange=Exchange(14.0, 1, 9089), expected=2)),
     well("run_ranks_exchanged_nothing", "exchanged data: 6,000 bytes",  # NCCL's data takes another way
         run=run(exchange=Exchange(60.0, 1, 6000, on_gpus=True), expected=2)),
+    warns("run_ranks_exchanged_nothing", "only 31,209 bytes, and each trains parameters of 3,145,740 bytes",
+        "accelerator.prepare", run=run(exchange=Exchange(9.0, 1, 31209, trained_bytes=3145740), expected=2)),
+    well("run_ranks_exchanged_nothing", "or more",  # gradients that a hook compresses
+        run=run(exchange=Exchange(9.0, 1, 31209, trained_bytes=80000), expected=2)),
+    well("run_ranks_exchanged_nothing", "or more",
+        run=run(exchange=Exchange(9.0, 1, 31209, on_gpus=True, trained_bytes=3145740), expected=2)),
     well("run_ranks_exchanged_nothing", "the kernel does not count bytes", run=run(exchange=Exchange(60.0, 1, None))),
     skips("run_ranks_exchanged_nothing", "fewer than two ranks on this machine"),
     skips("run_ranks_exchanged_nothing", "several nodes", run=run(exchange=Exchange(gap="several nodes"))),
@@ -228,6 +234,8 @@ CASES = (
             ranks=(EndedRank(0, host="n1"), EndedRank(1, host="n2")))),
     warns("run_not_finite", "the gradient norm of rank 0 is inf in step 3", "set_detect_anomaly",
         run=run(not_finite=(NotFinite(0, "gradient norm", "inf", 3, 1.0),), expected=2)),
+    warns("run_not_finite", "in step 3: its inputs have NaN already, x (t.py:14), 1 of 32", "where the data is read",
+        run=run(not_finite=(NotFinite(0, "loss", "nan", 3, 1.0, inputs=("x (t.py:14), 1 of 32",)),), expected=2)),
     well("run_not_finite", "no rank reported a loss or gradient norm", run=run(not_finite=())),
     skips("run_not_finite", "the ranks have no recorder"),
 )  # fmt: skip

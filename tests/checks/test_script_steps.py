@@ -4,10 +4,49 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bad_scripts import bad, good
+from tests.bad_scripts import bad, good, read
 from tests.checks.facts import Case, informs, skips, table, warns, well
 
+# The model is handed on to another function, and its optimizer gets a list of parameters.
+TRAINS_ELSEWHERE = """\
+import torch
+from accelerate import Accelerator
+def train(accelerator, model, optimizer, loader):
+    for x, y in loader:
+        accelerator.backward(torch.nn.functional.cross_entropy(model(x), y))
+        optimizer.step()
+def main():
+    accelerator = Accelerator()
+    model = torch.nn.Linear(8, 3)
+    {}
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    loader = torch.utils.data.DataLoader(samples)
+    {}
+    train(accelerator, model, optimizer, loader)
+main()
+"""
+_TWO = "optimizer, loader = accelerator.prepare(optimizer, loader)"
+OTHER_ORDER = "model, optimizer, loader = accelerator.prepare(model, loader, optimizer)"
+IN_ORDER = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
 CASES = (
+    warns("script_model_not_prepared", "prepare gets optimizer and loader, and no model", "accelerator.prepare(model)",
+        script=read(TRAINS_ELSEWHERE.format("", _TWO)), at=(13, 25)),
+    *(well("script_model_not_prepared", "", script=read(TRAINS_ELSEWHERE.format(*lines))) for lines in (
+        ("", IN_ORDER),
+        ("model = accelerator.prepare(model)", _TWO),
+        ("model = accelerator.prepare_model(model)", _TWO),
+        ("model = torch.nn.parallel.DistributedDataParallel(model)", _TWO),
+        ("import trainer; trainer.wrap(accelerator, model)", _TWO),
+        ("", "prepared = accelerator.prepare(*objects)"),
+        ("", f"{_TWO}; accelerator.reduce(gradients)"),
+    )),
+    warns("script_prepared_in_other_order", "loader is the prepared optimizer",
+        "Write the names in the order of the arguments: model, loader, optimizer = ...",
+        script=read(TRAINS_ELSEWHERE.format("", OTHER_ORDER))),
+    *(well("script_prepared_in_other_order", "none whose results", script=read(TRAINS_ELSEWHERE.format("", line)))
+        for line in (IN_ORDER, _TWO, "net, data = accelerator.prepare(model, loader)",
+                     "loader, model = accelerator.prepare(*(model, loader))")),
+    skips("script_prepared_in_other_order", "scripts that use", script=bad("steps-scaled-gradients-clipped")),
     informs("script_accumulates_with_exchange", "line 16: gradients are synchronized in every micro step",
         "model.no_sync()", script=bad("steps-gradients-exchanged-in-every-micro-step")),
     well("script_accumulates_with_exchange", "are not synchronized",

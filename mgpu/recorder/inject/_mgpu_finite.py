@@ -40,14 +40,24 @@ class Finite:
             return
         on_cpu = tensor.device.type == "cpu"
         if on_cpu or (self.every and not (self.recorder.steps + 1) % self.every):
-            self.check(what, tensor.item(), self.recorder.steps + 1)
+            self.check(what, tensor.item(), self.recorder.steps + 1, inputs=what == _LOSS)
 
-    def check(self, what: str, value: float, step: int) -> None:
-        """Write the first value that is not finite, with the user's line."""
+    def check(self, what: str, value: float, step: int, *, inputs: bool = False) -> None:
+        """Write the first value that is not finite, with the user's line. `inputs`: they are those of this step."""
         if self.found or value - value == 0:
             return
+        had = []
+        if inputs and value != value:
+            with contextlib.suppress(Exception):
+                import _mgpu_inputs  # type: ignore[import-not-found]
+
+                had = _mgpu_inputs.with_nan(sys._getframe(1))
+        self.write(what, str(value), step, had, *_frames())
+
+    def write(self, what: str, value: str, step: int, inputs: list[list[Any]], *frames: list[Any]) -> None:
+        """Write what was not finite, and the inputs that had NaN already."""
         self.found = True
-        content = {"what": what, "value": str(value), "step": step, "at": time.time(), "frames": _frames()}
+        content = {"what": what, "value": value, "step": step, "at": time.time(), "frames": frames, "inputs": inputs}
         self.recorder.store("nan", json.dumps(content))
 
 

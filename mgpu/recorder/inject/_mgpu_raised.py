@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,11 @@ _LAUNCHERS = tuple(
     )
 )
 _SPAWN = os.path.join("torch", "multiprocessing", "spawn.py")
+_MOST_LINES = 4  # that are read
 _LONGEST = 4000  # characters of a message
+_LOOK_S = 3.0  # at the files that an exception is about
+_CONDITION = 4  # of a failed line: file, line, function, values, condition
+_NAN = re.compile(r"(?i)\bnans?\b|isnan|isfinite|(?:not|non)[- _]?finite")
 _VALUES = "_mgpu_values"  # attribute of torch's ExceptionWrapper
 
 
@@ -86,24 +91,40 @@ def _write_raised(recorder: Any, kind: type[BaseException], error: BaseException
 
 
 def _write_values(recorder: Any, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if not issubclass(kind, Exception):
+        return
     import json
 
-    found = (_of_worker(trace) or _failed_lines(error, trace)) if issubclass(kind, Exception) else None
+    found = _of_worker(trace) or _failed_lines(error, trace)
+    handled = error.__context__
+    if handled is not None and error.__cause__ in (None, handled) and len(found) < _MOST_LINES:
+        import _mgpu_values  # type: ignore[import-not-found]
+
+        places = [line[:2] for line in found]
+        before = _mgpu_values.on_failed_lines(handled.__traceback__, type(handled).__name__)[:1]
+        found[1:1] = [line for line in before if line[:2] not in places]
     if found:
         recorder.store("values", json.dumps(found))
+    said = (str(error)[:_LONGEST], *(line[_CONDITION] for line in found))
+    unseen = recorder.finite is not None and not recorder.finite.found
+    if unseen and any(map(_NAN.search, said)):  # the script checks its loss before it calls backward
+        import _mgpu_inputs  # type: ignore[import-not-found]
+
+        if inputs := _mgpu_inputs.with_nan_below(trace):
+            recorder.finite.write("checked value", "not finite", recorder.steps + 1, inputs, found[0][:3])
 
 
 def _failed_lines(error: BaseException, trace: TracebackType | None) -> list[list[Any]]:
     """Return the values of the failed lines, the user's innermost one with a file, loop or folder."""
     import importlib
 
-    import _mgpu_values  # type: ignore[import-not-found]
+    import _mgpu_values
     from _mgpu_own_code import is_users  # type: ignore[import-not-found]
 
     lines: list[list[Any]] = _mgpu_values.on_failed_lines(trace, type(error).__name__)
     for module in ("_mgpu_read_files", "_mgpu_empty_loops", "_mgpu_folders"):
         with contextlib.suppress(Exception):
-            found = importlib.import_module(module).of_failure(trace, error)
+            found = _in_time(importlib.import_module(module).of_failure, trace, error)
             if found is not None:
                 file, number, facts = found
                 line = next((one for one in lines if (one[0], one[1]) == (file, number)), None)
@@ -116,7 +137,23 @@ def _failed_lines(error: BaseException, trace: TracebackType | None) -> list[lis
     return lines
 
 
-def hook_wrapped(module: Any) -> None:
+def _in_time(look: Any, *arguments: Any) -> Any:
+    """Return what a look at files finds; None if their file system does not answer: this rank must end anyway."""
+    import threading
+
+    found: list[Any] = []
+
+    def keep() -> None:
+        with contextlib.suppress(Exception):
+            found.append(look(*arguments))
+
+    thread = threading.Thread(target=keep, daemon=True)
+    thread.start()
+    thread.join(_LOOK_S)
+    return found[0] if found else None
+
+
+def hook(recorder: Any, module: Any) -> None:
     """Keep the values with an exception that torch brings from a loader's worker, or from a thread, to the main one."""
     original = module.ExceptionWrapper.__init__
 

@@ -103,7 +103,7 @@ class Recorder:
         import mmap
 
         with open(self.path("beat"), "w+b") as file:
-            size = MEMORY_AT + calcsize(MEMORY)
+            size = MEMORY_AT + calcsize(MEMORY) + calcsize("=Q")  # of _mgpu_trained.py
             os.posix_fallocate(file.fileno(), 0, size)  # in a sparse file on a full disk, a counter would raise SIGBUS
             self._beat = mmap.mmap(file.fileno(), size)
         self.write()
@@ -247,9 +247,9 @@ def _hooks() -> dict[str, Callable[[Any], None]]:
         "torch.distributed.distributed_c10d": _hook_groups,
         "torch.serialization": _hook_saving("save"),
         "safetensors.torch": _hook_saving("save_file"),
-        "multiprocessing.util": _hook_workers,
-        "torch._utils": _hook_wrapped,
-        **dict.fromkeys(_FINITE, _hook_finite),
+        "multiprocessing.util": _hook_of("_mgpu_children"),
+        "torch._utils": _hook_of("_mgpu_raised"),
+        **dict.fromkeys(_FINITE, _hook_of("_mgpu_finite")),
     }
 
 
@@ -274,24 +274,18 @@ def _hook_optimizer(module: Any) -> None:
     if hasattr(module, "register_optimizer_step_pre_hook"):
         module.register_optimizer_step_pre_hook(RECORDER.steps_now)
     module.register_optimizer_step_post_hook(RECORDER.stepped)
+    _hook_of("_mgpu_trained")(module)
 
 
-def _hook_finite(module: Any) -> None:
-    import _mgpu_finite  # type: ignore[import-not-found]
+def _hook_of(name: str) -> Callable[[Any], None]:
+    """Return the hook of another file of this folder, which is imported when torch's module is."""
 
-    _mgpu_finite.hook(RECORDER, module)
+    def hook(module: Any) -> None:
+        import importlib
 
+        importlib.import_module(name).hook(RECORDER, module)
 
-def _hook_workers(module: Any) -> None:
-    import _mgpu_children
-
-    _mgpu_children.hook(RECORDER, module)
-
-
-def _hook_wrapped(module: Any) -> None:
-    import _mgpu_raised
-
-    _mgpu_raised.hook_wrapped(module)
+    return hook
 
 
 def _hook_saving(name: str) -> Callable[[Any], None]:

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     Step = tuple[str, Any]  # ".", a name; or "[", a key
 
 if TYPE_CHECKING or __package__:  # imported from mgpu, not in a rank
-    from mgpu.recorder.inject import _mgpu_conditions
+    from mgpu.recorder.inject import _mgpu_conditions, _mgpu_layers
     from mgpu.recorder.inject._mgpu_counts import described, stored
     from mgpu.recorder.inject._mgpu_own_code import is_of_python, is_of_torch, is_users
 else:
     import _mgpu_conditions
+    import _mgpu_layers
     from _mgpu_counts import described, stored
     from _mgpu_own_code import is_of_python, is_of_torch, is_users
 
@@ -51,6 +52,14 @@ _SECRET = re.compile(
 )
 _NO_VALUES = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
 _UNPACKED = re.compile(rb"[ )\]]*(?:=(?!=)|in\b)(?P<of>.+)", re.DOTALL)
+_OF_TRAINING = (
+    "accelerate.optimizer",
+    "accelerate.scheduler",
+    "accelerate.data_loader",
+    "torch.optim.",
+    "torch.utils.data.dataloader",
+)
+_LOOKUPS = ("__getattr__", "__getattribute__")  # the user's line says more of a missing attribute
 _MISSING = object()
 
 
@@ -58,8 +67,8 @@ def on_failed_lines(trace: TracebackType | None, kind: str) -> list[list[Any]]:
     """Return [file, line, function, {name: description}, condition] of the innermost frames, the innermost first.
 
     They are the user's, and a package's if one is within these: not of torch or Python, unless torch's line raised the
-    exception. `condition`: what held there, in the words of the code; "" except on the line that raised it.
-    `kind`: the name of the exception's class.
+    exception, or has what the user's line does not name. `condition`: what held there, in the words of the code; ""
+    except on the line that raised it. `kind`: the name of the exception's class.
     """
     own, inner, raised = [], None, None
     while trace is not None:
@@ -67,20 +76,22 @@ def on_failed_lines(trace: TracebackType | None, kind: str) -> list[list[Any]]:
         if is_users(file):
             own.append(trace)
             inner = None
-        elif not is_of_torch(file):
+        elif not is_of_torch(file) and trace.tb_frame.f_code.co_name not in _LOOKUPS:
             inner = trace
         if file.endswith(_HANDLER):
             return []
         raised, trace = trace, trace.tb_next
     condition = _condition(raised, kind) if raised is not None else ""
+    below = _below(own[-1]) if own else None
     inner = raised if condition and raised not in own else inner
-    own += [inner] if inner is not None else []
+    own += [one for one in (inner, below[0] if below else None) if one is not None and one not in own]
     found, known = [], set()
     for one in own[: -_MOST_FRAMES - 1 : -1]:
         code = one.tb_frame.f_code
         held = condition if one is raised else ""
-        names = {}
-        values = itertools.chain(_values(one.tb_frame, held, of_any=True), _values(one.tb_frame, failed_code(one)))
+        names = below[1] if below is not None and below[0] is one else {}
+        failed = "" if names else failed_code(one)
+        values = itertools.chain(_values(one.tb_frame, held, of_any=True), _values(one.tb_frame, failed))
         for name, text in itertools.islice(values, _MOST_NAMES):
             if (name, text) not in known:
                 known.add((name, text))
@@ -90,10 +101,19 @@ def on_failed_lines(trace: TracebackType | None, kind: str) -> list[list[Any]]:
     return found
 
 
+def _below(trace: TracebackType) -> tuple[TracebackType, dict[str, str]] | None:
+    """Return the entry of torch's layer that failed below a line, and what is said of the layer and its input."""
+    with contextlib.suppress(Exception):
+        found = _mgpu_layers.below(trace, named(trace.tb_frame, failed_code(trace)))
+        if found is not None:
+            return found[0], {name: describe(value, name)[:_LONGEST] for name, value in found[1][:_MOST_NAMES]}
+    return None
+
+
 def _condition(trace: TracebackType, kind: str) -> str:
     """Return what held on the line that raised the exception, if it is in a file of the user or of a package."""
     code = trace.tb_frame.f_code
-    if is_of_python(code.co_filename) or code.co_name in ("__getattr__", "__getattribute__"):
+    if is_of_python(code.co_filename) or code.co_name in _LOOKUPS:
         return ""
     with contextlib.suppress(Exception):  # a file that was removed, or is not Python
         return _mgpu_conditions.of_raise("".join(linecache.getlines(code.co_filename)), trace.tb_lineno, kind)
@@ -129,17 +149,21 @@ def _position(code: CodeType, instruction: int) -> tuple[int, int, int | None, i
 def _values(frame: FrameType, code: str, *, of_any: bool = False) -> Iterator[tuple[str, str]]:
     """Yield the names in code, as it writes them, and what is said of each; `of_any`: at least its class."""
     seen = set()
-    for name, steps in chains(code):
-        value = frame.f_locals.get(name, _MISSING)
-        if value is _MISSING:
-            value = frame.f_globals.get(name, _MISSING)
-        if value is _MISSING or isinstance(value, _NO_VALUES):
-            continue
-        shown, value = follow(name, value, steps)
+    for shown, value in named(frame, code):
         text = describe(value, shown) or (type(value).__name__ if of_any else "")
         if text and shown not in seen and shown not in ("self", "cls"):
             seen.add(shown)
             yield shown, text[:_LONGEST]
+
+
+def named(frame: FrameType, code: str) -> Iterator[tuple[str, Any]]:
+    """Yield the names in code, as it writes them, and their values."""
+    for name, steps in chains(code):
+        value = frame.f_locals.get(name, _MISSING)
+        if value is _MISSING:
+            value = frame.f_globals.get(name, _MISSING)
+        if value is not _MISSING and not isinstance(value, _NO_VALUES):
+            yield follow(name, value, steps)
 
 
 def follow(name: str, value: Any, steps: list[Step]) -> tuple[str, Any]:
@@ -237,8 +261,14 @@ def describe(value: Any, name: str, *, words: bool = True) -> str:
     if isinstance(value, _NO_VALUES):
         return ""
     with contextlib.suppress(Exception):  # of a tensor that has no storage yet
-        return _of_tensor(value) or _of_module(value) or described(value) or _of_container(value, name)
+        found = _of_tensor(value) or _of_module(value) or described(value) or _of_container(value, name)
+        return found or _of_training(kind)
     return ""
+
+
+def _of_training(kind: type) -> str:
+    """Return the class of an optimizer, a schedule or a loader: a name may stand for another one than it says."""
+    return kind.__name__ if kind.__module__.startswith(_OF_TRAINING) else ""
 
 
 def _of_tensor(value: Any) -> str:
