@@ -16,6 +16,7 @@ RANKS_OF: dict[str, Guards] = {
     "on_local_main_process": ("local_main",), "on_last_process": ("some",), "on_process": ("some",),
 }
 # fmt: on
+_OF_RANKS = frozenset({"main", "local_main", "not_main", "some"})
 # Decorators that do not register a function with a library that could call it.
 INERT = re.compile(
     r"staticmethod|classmethod|property|.*\.(?:setter|getter|deleter|no_grad|inference_mode|wraps|lru_cache|cache|record"
@@ -32,10 +33,18 @@ def are_registering(decorators: Sequence[ast.expr], resolve: Callable[[ast.expr]
 
 
 def own_ranks(decorator: ast.FunctionDef | ast.AsyncFunctionDef, split: Callable[[ast.expr], Split]) -> Guards:
-    """Return the ranks on which the script's own decorator runs the function it gets.
+    """Return the ranks on which the script's own decorator, or a function that makes one, runs the function it gets.
 
     `split` returns the ranks for which a condition is true, and those for which it is false.
     """
+    if found := _visible_ranks(decorator, split):
+        return found
+    tests = (test for node in ast.walk(decorator) for test in _tests(node))
+    return ("some",) if any(_OF_RANKS.intersection(merge_guards(*split(test))) for test in tests) else ()
+
+
+def _visible_ranks(decorator: ast.FunctionDef | ast.AsyncFunctionDef, split: Callable[[ast.expr], Split]) -> Guards:
+    """Return these ranks if the function is called in the one function in it, with at most an `if` around."""
     inner = [one for one in decorator.body if isinstance(one, ast.FunctionDef)]
     given = decorator.args.args[:1]
     if len(inner) != 1 or not given:
@@ -51,6 +60,15 @@ def own_ranks(decorator: ast.FunctionDef | ast.AsyncFunctionDef, split: Callable
         runs += [merge_guards(left, no)] * _calls_of(given[0].arg, statement.orelse)
         left = merge_guards(left, no) if leaves(statement.body) else left
     return tuple(guard for guard in runs[0] if all(guard in one for one in runs)) if runs else ()
+
+
+def _tests(node: ast.AST) -> Sequence[ast.expr]:
+    """Return the conditions in a node on which its parts depend."""
+    if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
+        return [node.test]
+    if isinstance(node, ast.BoolOp):
+        return node.values[:1]
+    return node.ifs if isinstance(node, ast.comprehension) else ()
 
 
 def _calls_of(name: str, body: Sequence[ast.stmt]) -> int:

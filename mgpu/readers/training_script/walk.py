@@ -74,6 +74,7 @@ class Walk:
         self.passed: set[str] = set()  # classes that are passed as values, so that others may create their objects
         self.registered: set[str] = set()  # classes with a decorator, which may register them
         self.decorated: list[tuple[str, int]] = []  # decorators and the numbers of their functions
+        self.ranks_of: dict[int, Guards] = {}  # of the script's own decorators: on which ranks they run a function
         self.imports: set[str] = set()
         self.elsewhere: set[str] = set()  # modules that are not in the script's folder
         self.calls: list[tuple[Spot, dict[str, Any]]] = []
@@ -223,10 +224,7 @@ class Walk:
         guards: Guards = ()
         for decorator in node.decorator_list:
             frame.look(decorator, around)
-            name = (frame.resolve(decorator) or "").removesuffix("()").rpartition(".")[2]
-            own = self.by_name.get(f"{frame.owner}.{name}" if frame.owner else frame.resolve(decorator) or "")
-            found = own_ranks(own.node, frame.split) if own is not None else ()
-            guards = merge_guards(guards, RANKS_OF.get(name, found))
+            guards = merge_guards(guards, self._ranks_of(decorator, frame))
         decorated = are_registering(node.decorator_list, frame.resolve)
         unsure = (merge_guards(around[0], ("some",)), *around[1:])  # a caller may pass another value
         for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
@@ -244,6 +242,21 @@ class Walk:
         self.by_name[known] = function
         if not frame.owner:
             frame.scope.names[node.name] = known
+
+    def _ranks_of(self, decorator: ast.expr, frame: Frame) -> Guards:
+        """Return the ranks on which a decorator runs its function."""
+        made_by = [decorator.func] if isinstance(decorator, ast.Call) else []
+        names = [frame.resolve(one) or "" for one in (decorator, *made_by)]
+        if (known := RANKS_OF.get(names[0].removesuffix("()").rpartition(".")[2])) is not None:
+            return known
+        names += [f"{frame.owner}.{one}" for one in names if frame.owner]
+        own = next((self.by_name[one] for one in names if one in self.by_name), None)
+        if own is None:
+            return ()
+        if own.number not in self.ranks_of:
+            inside = Frame(self, own.source, own.scope, own.number, own.name)
+            self.ranks_of[own.number] = own_ranks(own.node, inside.split)
+        return self.ranks_of[own.number]
 
     def _class(self, node: ast.ClassDef, frame: Frame, around: Around) -> None:
         name = f"{frame.inside}.{node.name}" if frame.inside else node.name
