@@ -93,3 +93,95 @@ def test_a_decorator_is_read_once() -> None:
     began = time.process_time()
     read(HEAD + long + "@first\ndef step(): pass\n" * 500)
     assert time.process_time() - began < 2
+
+
+IS_0 = "dist.get_rank() == 0"
+FLAGS = (
+    f"if dist.is_initialized():\n    flag = {IS_0}\nelse:\n    flag = True",
+    f"if not dist.is_initialized():\n    flag = True\nelse:\n    flag = {IS_0}",
+    f"if settings.several:\n    flag = {IS_0}\nelse:\n    flag = True",
+    f"flag = {IS_0} if dist.is_initialized() else True",
+    f"flag = True if not dist.is_initialized() else {IS_0}",
+    f"flag = True if {IS_0} else False",
+    "flag = None if dist.get_rank() else open('log', 'a')",
+    f"flag = 1 if settings.several else 2 if {IS_0} else 0",
+)
+
+
+RUN = """\
+import settings
+class Run:
+    def __init__(self):
+{body}
+    def save(self, model):
+        if self.flag:
+            {save}
+"""
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_variable_with_a_condition_from_a_branch(flag: str) -> None:
+    assert "script_saves_on_every_rank" not in saved("import settings\n", f"{flag}\nif flag:\n    {SAVE}")
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_an_attribute_with_a_condition_from_a_branch(flag: str) -> None:
+    body = "".join(f"        {line}\n" for line in flag.replace("flag", "self.flag").split("\n"))
+    run = RUN.format(body=body, save=SAVE)
+    assert "script_saves_on_every_rank" not in saved(run, "Run().save(model)")
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "if settings.several:\n    flag = True\nelse:\n    flag = False",
+        "flag = True if settings.several else False",
+        f"flag = {IS_0}\nif settings.several:\n    flag = settings.a\nelse:\n    flag = settings.b",
+    ],
+)
+def test_a_variable_without_one(flag: str) -> None:
+    assert "script_saves_on_every_rank" in saved("import settings\n", f"{flag}\nif flag:\n    {SAVE}")
+
+
+def test_the_path_of_a_branch_that_contains_the_rank() -> None:
+    path = 'if dist.is_initialized():\n    path = f"{dist.get_rank()}.pt"\nelse:\n    path = "model.pt"\n'
+    save = SAVE.replace('"model.pt"', "path")
+    assert saved("", path + save) == set()
+    assert saved("", path.replace("{dist.get_rank()}", "weights") + save) == {"script_saves_on_every_rank"}
+
+
+BEFORE = """\
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Run:
+    def __init__(self, a):
+        if a.several:
+            self.net = DDP(a)
+        else:
+            self.net(1)
+        self.net(2)
+def step(a):
+    if a.loads:
+        x = torch.load(a)
+        return
+    else:
+        pass
+    x.go()
+Run(given)
+step(given)
+"""
+
+
+def test_each_branch_starts_from_what_was_before() -> None:
+    """The other branch does not see the wrapper, and a branch that returns leaves nothing behind."""
+    names = [call.name for call in read(BEFORE).calls]
+    assert names[1:4] == ["Run().net", "torch.nn.parallel.DistributedDataParallel()", "torch.load"]
+    assert "x.go" in names
+
+
+def test_branches_of_a_large_script_are_bounded() -> None:
+    """Copies of all names for each branch would take a minute for a script of 1 MiB."""
+    text = "".join(f"a{n} = g.x\n" for n in range(12000)) + "if q: pass\nelse: pass\n" * 12000
+    began = time.process_time()
+    assert read(text).cut
+    assert time.process_time() - began < 5

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mgpu.readers.training_script.aliases import canonical
+from mgpu.readers.training_script.held_conditions import held_condition
 from mgpu.readers.training_script.known_libraries import defined_option
-from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify, classify_name, merge_guards
+from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify, merge_guards
 from mgpu.readers.training_script.scopes import LONGEST, Around, Scope, Source, Spot, Walk
 from mgpu.readers.training_script.unique_texts import (
     USES_PATH,
@@ -316,12 +317,7 @@ class Frame:
             for one, given in zip(target.elts, values, strict=True):
                 self._bind(one, given)
             return
-        split = self.split(value) if isinstance(value, ast.Compare | ast.BoolOp | ast.UnaryOp) else NOTHING
-        if isinstance(value, ast.Call):  # its arguments say nothing about its result
-            split = self.known_split(value) or classify_name(f"{self.source.words(value.func)}()")
-        if split == NOTHING and isinstance(value, ast.Name | ast.Attribute):
-            split = self.known_split(value) or NOTHING
-        self._bind(target, self.resolve(value), split)
+        self._bind(target, self.resolve(value), held_condition(value, self.split, self.known_split, self.source.words))
 
     def bind_flag(self, target: ast.expr, around: Around, *, was_plain: bool) -> None:
         """Bind a name to True or False. If every rank does so, its name does not mean a condition on the rank.

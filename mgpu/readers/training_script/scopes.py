@@ -83,6 +83,7 @@ class Function:
     guards: Guards = ()  # of its decorators
     read: bool = False
     decorated: bool = False  # by a decorator that may register it: a library can call it
+    as_decorator: Guards | None = None  # the ranks on which it runs a function that it decorates, if it has done so
     returns: str | list[str | None] | None = None  # what it returns, resolved
     split: Split | None = None  # it returns a condition on the rank
     spot: Spot = ("", 1, 1, -1, OUTSIDE)
@@ -148,6 +149,7 @@ class Walk(Protocol):
     options: list[tuple[Spot, dict[str, Any]]]
     texts: list[tuple[Spot, dict[str, Any]]]
     cut: bool
+    copied: int
 
     @property
     def mask(self) -> Callable[[str, str], str]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mgpu.readers.training_script.alternatives import Alternatives
 from mgpu.readers.training_script.branches import (
     caught_errors,
     constant_flags,
@@ -34,10 +35,6 @@ STOPPED = "except StopIteration"  # the context of what is done when an iterator
 INTERRUPTED = "except KeyboardInterrupt"  # the context of what is done when a user stops the run
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
 _RANKS = frozenset({"main", "local_main", "not_main"})
-# A model that only a run of several ranks has: it counts, not that of the other branch.
-_WRAPPED = re.compile(
-    r"torch\.nn\.parallel\.DistributedDataParallel\(\)|torch\.distributed\.fsdp\.(?:\w+\.)?FullyShardedDataParallel\(\)"
-)
 _ASKS_KIND = re.compile(r"(?:isinstance|hasattr)\(")
 
 
@@ -74,7 +71,6 @@ class Walk:
         self.passed: set[str] = set()  # classes that are passed as values, so that others may create their objects
         self.registered: set[str] = set()  # classes with a decorator, which may register them
         self.decorated: list[tuple[str, int]] = []  # decorators and the numbers of their functions
-        self.ranks_of: dict[int, Guards] = {}  # of the script's own decorators: on which ranks they run a function
         self.imports: set[str] = set()
         self.elsewhere: set[str] = set()  # modules that are not in the script's folder
         self.calls: list[tuple[Spot, dict[str, Any]]] = []
@@ -84,7 +80,7 @@ class Walk:
         self.options: list[tuple[Spot, dict[str, Any]]] = []
         self.texts: list[tuple[Spot, dict[str, Any]]] = []
         self.spawned: set[tuple[str, str]] = set()  # functions that get the number of their process
-        self.main_guard, self.cut, self.depth = False, False, 0
+        self.main_guard, self.cut, self.depth, self.copied = False, False, 0, 0  # copied: names, for branches
 
     def module(self, tree: ast.Module, source: Source, scope: Scope) -> Scope:
         """Read a file's top level, and the functions it calls."""
@@ -143,22 +139,12 @@ class Walk:
         if not node.orelse:
             self._body(node.body, frame, outer)
             return
-        held = (frame.scope.names, self.attributes)
-        before = [dict(names) for names in held]
+        branches = Alternatives(frame)
         self._body(node.body, frame, outer)
-        bound = [
-            {name: value for name, value in names.items() if old.get(name) != value}
-            for names, old in zip(held, before, strict=True)
-        ]
-        for names, old, new in zip(held, before, bound, strict=True):  # the other branch starts from the old values
-            names.update({name: old[name] for name in new if name in old})
+        branches.end(yes, leaves=leaves(node.body))
         self._body(node.orelse, frame, under(around, no, no_words, frame.condition(node.test, negated=True)))
-        for names, old, new in zip(held, before, bound, strict=True):
-            kept = {name: value for name, value in new.items() if names.get(name) == old.get(name, value)}
-            wrapped = {name: value for name, value in new.items() if _WRAPPED.fullmatch(value)}
-            names.update(kept | wrapped)
-        if "distributed" in yes or _ASKS_KIND.match(words):  # the values of this branch, not those of the other
-            frame.scope.names.update(bound[0])
+        branches.end(no, leaves=leaves(node.orelse))
+        branches.merge(first=bool(_ASKS_KIND.match(words)))
 
     def _fixed(self, node: ast.If, frame: Frame) -> bool | None:
         """Return the value that a condition has in every run; None if it is not known."""
@@ -253,10 +239,10 @@ class Walk:
         own = next((self.by_name[one] for one in names if one in self.by_name), None)
         if own is None:
             return ()
-        if own.number not in self.ranks_of:
+        if own.as_decorator is None:
             inside = Frame(self, own.source, own.scope, own.number, own.name)
-            self.ranks_of[own.number] = own_ranks(own.node, inside.split)
-        return self.ranks_of[own.number]
+            own.as_decorator = own_ranks(own.node, inside.split)
+        return own.as_decorator
 
     def _class(self, node: ast.ClassDef, frame: Frame, around: Around) -> None:
         name = f"{frame.inside}.{node.name}" if frame.inside else node.name
