@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 
 from mgpu.readers.training_script.rank_conditions import NOTHING, SOME, Guards, Split, classify_name
 
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
 
 def one_of(found: Sequence[tuple[Guards, Split]]) -> Split:
     """Return the condition that a variable holds after branches, each with the ranks that take it and its condition."""
@@ -50,3 +52,11 @@ def held_condition(
 
 def _is_false(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and not node.value
+
+
+def kept_by(node: ast.AST) -> list[ast.expr]:
+    """Return the conditions of a comprehension that do not depend on its own variables."""
+    loops: list[ast.comprehension] = node.generators  # type: ignore[attr-defined]
+    own = {one.id for loop in loops for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+    tests = [test for loop in loops for test in loop.ifs]
+    return [test for test in tests if own.isdisjoint(one.id for one in ast.walk(test) if isinstance(one, ast.Name))]

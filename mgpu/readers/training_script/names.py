@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mgpu.readers.training_script.aliases import canonical
-from mgpu.readers.training_script.held_conditions import held_condition
+from mgpu.readers.training_script.held_conditions import COMPREHENSIONS, held_condition, kept_by
 from mgpu.readers.training_script.known_libraries import defined_option
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify, merge_guards
 from mgpu.readers.training_script.scopes import LONGEST, Around, Scope, Source, Spot, Walk
@@ -66,6 +66,10 @@ class Frame:
                 stack.append((node.value, here))  # type: ignore[attr-defined]
             elif kind is ast.IfExp or kind is ast.BoolOp:
                 stack.extend(self._branches(node, here))  # type: ignore[arg-type]
+            elif kind in COMPREHENSIONS:
+                tests = kept_by(node)
+                inner = (merge_guards(here[0], tuple(one for test in tests for one in self.split(test)[0])), *here[1:])
+                stack.extend([(child, inner) for child in ast.iter_child_nodes(node)])
             elif kind is ast.Lambda:
                 stack.append((node.body, (merge_guards(here[0], ("some",)), *here[1:])))  # type: ignore[attr-defined]
             elif kind is not ast.Name:
@@ -258,9 +262,10 @@ class Frame:
 
     def split(self, test: ast.expr) -> Split:
         """Return the ranks for which a condition is true, and those for which it is false."""
-        return classify(test, self._both, self.known_split)
+        return classify(test, self.both, self.known_split)
 
-    def _both(self, node: ast.expr) -> str:
+    def both(self, node: ast.expr) -> str:
+        """Return an expression as it is written, and its resolved name on another line."""
         return f"{self.source.words(node)}\n{self.resolve(node) or ''}"
 
     def known_split(self, node: ast.expr) -> Split | None:

@@ -13,6 +13,8 @@ from typing import Any
 
 from mgpu.readers.training_script.alternatives import Alternatives
 from mgpu.readers.training_script.branches import (
+    case_ranks,
+    caught_context,
     caught_errors,
     constant_flags,
     fixed_value,
@@ -28,12 +30,11 @@ from mgpu.readers.training_script.names import MOST, Frame
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, asks_environment, merge_guards
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot, under, within
 from mgpu.readers.training_script.spawned import bind_rest, spawned_functions
-from mgpu.readers.training_script.targets import annotated_object, names_in, value_pairs
+from mgpu.readers.training_script.targets import annotated_object, names_in, names_stored, value_pairs
 from mgpu.readers.training_script.used_parameters import needed_classes
 
-STOPPED = "except StopIteration"  # the context of what is done when an iterator has ended
-INTERRUPTED = "except KeyboardInterrupt"  # the context of what is done when a user stops the run
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
+_MOST_BASES = 100  # of a class
 _RANKS = frozenset({"main", "local_main", "not_main"})
 _ASKS_KIND = re.compile(r"(?:isinstance|hasattr)\(")
 
@@ -173,7 +174,8 @@ class Walk:
     def _while(self, node: ast.While, frame: Frame, around: Around) -> None:
         frame.look(node.test, around)
         inner = self._loop(node, frame, around, frame.source.words(node.test), "", "")
-        self._body(node.body, frame, inner)
+        ranks = tuple(guard for guard in frame.split(node.test)[0] if guard in _RANKS)  # `while rank == 0:`
+        self._body(node.body, frame, under(inner, ranks, (), frame.condition(node.test)))
         self._body(node.orelse, frame, around)
 
     def _loop(self, node: ast.stmt, frame: Frame, around: Around, over: str, source: str, target: str) -> Around:
@@ -194,17 +196,23 @@ class Walk:
 
     def _try(self, node: ast.Try, frame: Frame, around: Around) -> None:
         self._body(node.body, frame, within(around, *caught_errors(node)))
+        # `try: first = dist.get_rank() == 0` with `except: first = True`, which only a single process gets to
+        stored = {name for handler in node.handlers for name in names_stored(handler)}
+        held = {name: frame.scope.splits[name] for name in stored if name in frame.scope.splits}
         for handler in node.handlers:
-            ended = handler.type is not None and "StopIteration" in ast.unparse(handler.type)
-            interrupted = handler.type is not None and "KeyboardInterrupt" in ast.unparse(handler.type)
-            self._body(handler.body, frame, within(around, *(STOPPED,) * ended, *(INTERRUPTED,) * interrupted))
+            self._body(handler.body, frame, within(around, *caught_context(handler)))
+        frame.scope.splits.update(held)
         for body in (node.orelse, node.finalbody):
             self._body(body, frame, around)
 
     def _match(self, node: ast.Match, frame: Frame, around: Around) -> None:
         frame.look(node.subject, around)
+        branches = Alternatives(frame)
         for case in node.cases:
-            self._body(case.body, frame, around)
+            guards, words = case_ranks(node.subject, case, frame)
+            self._body(case.body, frame, under(around, guards, () if guards else (words,), words))
+            branches.end(guards, leaves=leaves(case.body))
+        branches.merge(first=False)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, frame: Frame, around: Around) -> None:
         guards: Guards = ()
@@ -351,13 +359,13 @@ class Walk:
 
     def all_bases(self, name: str) -> list[str]:
         """Return the base classes of one of the script's classes, and theirs; nothing for any other name."""
-        found: list[str] = []
+        found: dict[str, None] = {}
         open_ = list(self.bases.get(name, ()))
-        while open_:
-            if (base := open_.pop(0)) and base not in found:
-                found.append(base)
+        for base in open_:  # grows during the loop
+            if base and base not in found and len(found) < _MOST_BASES:
+                found[base] = None
                 open_ += self.bases.get(base, ())
-        return found
+        return list(found)
 
     def own_function(self, name: str) -> Function | None:
         """Return the script's function with a resolved name: a function, a method, or the __init__ of a class."""
@@ -370,12 +378,10 @@ class Walk:
         return self._method(name, "__init__") if name in self.bases else None
 
     def _method(self, owner: str, name: str) -> Function | None:
-        seen: set[str] = set()
-        while owner in self.bases and owner not in seen:
-            seen.add(owner)
+        for _ in range(_MOST_BASES):
             if (found := self.by_name.get(f"{owner}.{name}")) is not None:
                 return found
-            owner = next((base for base in self.bases[owner] if base in self.bases), "")
+            owner = next((base for base in self.bases.get(owner, ()) if base in self.bases), "")
         return None
 
 
