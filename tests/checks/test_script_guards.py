@@ -237,3 +237,48 @@ def test_many_classes_derived_from_one_another(text: str) -> None:
     began = time.process_time()
     read(text)
     assert time.process_time() - began < 4  # 0.7 s; over 30 s if the bases of each are looked for in those of all
+
+
+GLOBAL = f"flag = False\ndef start():\n    global flag\n    flag = {IS_0}\n"
+PROPERTY = f"class Run:\n    @property\n    def flag(self):\n        return {IS_0}\n"
+
+
+@pytest.mark.parametrize(
+    ("top", "lines"),
+    [
+        (GLOBAL, f"start()\nif flag:\n    {SAVE}"),
+        ("", f"flag = True\ndef start():\n    nonlocal flag\n    flag = {IS_0}\nstart()\nif flag:\n    {SAVE}"),
+        (PROPERTY, f"if Run().flag:\n    {SAVE}"),
+        (PROPERTY.replace("property", "functools.cached_property"), f"run = Run()\nif run.flag:\n    {SAVE}"),
+        ("", f"number, flag = 1, {IS_0}\nif flag:\n    {SAVE}"),
+    ],
+)
+def test_a_condition_that_another_scope_holds(top: str, lines: str) -> None:
+    assert saved(f"import functools\n{top}", lines) == set()
+    other = "settings.several"
+    assert saved(f"import functools, settings\n{top}".replace(IS_0, other), lines.replace(IS_0, other)) == {
+        "script_saves_on_every_rank"
+    }
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "for rank in range(8):\n    if rank != 0:\n        dist.broadcast(model.weight, src=rank)",
+        "for rank in range(8):\n    if rank == 0:\n        continue\n    dist.broadcast(model.weight, src=rank)",
+        "[dist.broadcast(model.weight, src=rank) for rank in range(8) if rank != 0]",
+        "list(map(lambda rank: dist.broadcast(model.weight, src=rank), range(8)))",
+    ],
+)
+def test_the_variable_of_a_loop_is_not_the_rank_of_the_process(lines: str) -> None:
+    assert saved("", lines) == set()
+    assert saved("", f"rank = dist.get_rank()\n{lines}") == set()
+
+
+def test_the_rank_of_the_process_is() -> None:
+    assert saved("", "rank = dist.get_rank()\nif rank == 0:\n    dist.barrier()") == {"script_collective_on_one_rank"}
+    assert saved("", "rank = dist.get_rank()\ndist.broadcast(model.weight, src=rank)") == {
+        "script_sends_from_every_rank"
+    }
+    lines = "for rank in range(8):\n    pass\nrank = dist.get_rank()\n[dist.barrier() for x in range(8) if rank == 0]"
+    assert saved("", lines) == {"script_collective_on_one_rank"}

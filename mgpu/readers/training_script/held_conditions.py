@@ -9,8 +9,7 @@ import ast
 from collections.abc import Callable, Sequence
 
 from mgpu.readers.training_script.rank_conditions import NOTHING, SOME, Guards, Split, classify_name
-
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+from mgpu.readers.training_script.scopes import Scope, Walk
 
 
 def one_of(found: Sequence[tuple[Guards, Split]]) -> Split:
@@ -50,13 +49,23 @@ def held_condition(
     return (known(value) if isinstance(value, ast.Name | ast.Attribute) else None) or NOTHING
 
 
+def known_condition(
+    node: ast.expr, scope: Scope, walk: Walk, resolve: Callable[[ast.expr], str | None]
+) -> Split | None:
+    """Return the condition that a variable, an attribute, or a function or property of the script is known to hold."""
+    if isinstance(node, ast.Name):
+        return scope.find_split(node.id)
+    if isinstance(node, ast.Attribute):
+        above = resolve(node.value) or ""
+        objects = (above, *(f"{base}()" for base in walk.all_bases(above.removesuffix("()"))))
+        found = next((split for one in objects if (split := walk.splits.get(f"{one}.{node.attr}"))), None)
+        own = walk.own_function(f"{above}.{node.attr}") if found is None else None
+        return own.split if own is not None and own.is_property else found
+    if isinstance(node, ast.Call):
+        own = walk.own_function(resolve(node.func) or "")
+        return own.split if own is not None else None
+    return None
+
+
 def _is_false(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and not node.value
-
-
-def kept_by(node: ast.AST) -> list[ast.expr]:
-    """Return the conditions of a comprehension that do not depend on its own variables."""
-    loops: list[ast.comprehension] = node.generators  # type: ignore[attr-defined]
-    own = {one.id for loop in loops for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
-    tests = [test for loop in loops for test in loop.ifs]
-    return [test for test in tests if own.isdisjoint(one.id for one in ast.walk(test) if isinstance(one, ast.Name))]

@@ -27,7 +27,21 @@ class Scope:
     above: Scope | None = None
     splits: dict[str, Split] = field(default_factory=dict)  # variables whose value is a condition on the rank
     unique: set[str] = field(default_factory=set)  # variables that contain the rank, a time or a random name
+    elsewhere: dict[str, Scope] = field(default_factory=dict)  # global and nonlocal variables: the scope that has them
+    looped: set[str] = field(default_factory=set)  # variables of loops, whose name says nothing about the rank
     unknown: set[str] = field(default_factory=set)  # parameters and variables of a function whose value is not known
+
+    def declare(self, name: str, *, is_global: bool) -> None:
+        """Note that a variable is a global one, or one of a function around."""
+        scope = self.above
+        while scope is not None and scope.above is not None and (is_global or name not in scope.names):
+            scope = scope.above
+        if scope is not None:
+            self.elsewhere[name] = scope
+
+    def home(self, name: str) -> Scope:
+        """Return the scope in which an assignment binds a name."""
+        return self.elsewhere.get(name, self)
 
     def find(self, name: str) -> str | None:
         """Return the resolved name of a variable, from this scope or one above it."""
@@ -44,6 +58,15 @@ class Scope:
         while scope is not None:
             if name in scope.names:
                 return name in scope.unknown
+            scope = scope.above
+        return False
+
+    def is_looped(self, name: str) -> bool:
+        """Whether a name is that of a variable of a loop, also in a comprehension."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return name in scope.looped
             scope = scope.above
         return False
 
@@ -83,6 +106,7 @@ class Function:
     guards: Guards = ()  # of its decorators
     read: bool = False
     decorated: bool = False  # by a decorator that may register it: a library can call it
+    is_property: bool = False
     as_decorator: Guards | None = None  # the ranks on which it runs a function that it decorates, if it has done so
     returns: str | list[str | None] | None = None  # what it returns, resolved
     split: Split | None = None  # it returns a condition on the rank

@@ -25,7 +25,7 @@ from mgpu.readers.training_script.branches import (
 from mgpu.readers.training_script.call_arguments import bind_arguments
 from mgpu.readers.training_script.decided_tests import Constants, Place, decides
 from mgpu.readers.training_script.decorators import RANKS_OF, are_registering, own_ranks
-from mgpu.readers.training_script.imported_names import read_import, read_import_from
+from mgpu.readers.training_script.imported_names import read_declaration, read_import, read_import_from
 from mgpu.readers.training_script.names import MOST, Frame
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, asks_environment, merge_guards
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot, under, within
@@ -196,12 +196,11 @@ class Walk:
 
     def _try(self, node: ast.Try, frame: Frame, around: Around) -> None:
         self._body(node.body, frame, within(around, *caught_errors(node)))
-        # `try: first = dist.get_rank() == 0` with `except: first = True`, which only a single process gets to
-        stored = {name for handler in node.handlers for name in names_stored(handler)}
-        held = {name: frame.scope.splits[name] for name in stored if name in frame.scope.splits}
+        splits = frame.scope.splits  # `try: first = get_rank() == 0` counts, not `first = True` in its `except`
+        held = {name: splits[name] for one in node.handlers for name in names_stored(one) if name in splits}
         for handler in node.handlers:
             self._body(handler.body, frame, within(around, *caught_context(handler)))
-        frame.scope.splits.update(held)
+        splits.update(held)
         for body in (node.orelse, node.finalbody):
             self._body(body, frame, around)
 
@@ -229,9 +228,9 @@ class Walk:
             name, node, frame.scope, frame.source, len(self.functions), frame.owner, merge_guards(around[0], guards)
         )
         function.decorated, function.spot = decorated, frame.spot(node, OUTSIDE)
-        self.decorated += [
-            ((frame.resolve(one) or "").removesuffix("()"), function.number) for one in node.decorator_list
-        ]
+        names = [(frame.resolve(one) or "").removesuffix("()") for one in node.decorator_list]
+        function.is_property = any(one.endswith("property") for one in names)
+        self.decorated += [(one, function.number) for one in names]
         self.functions.append(function)
         self.by_name[known] = function
         if not frame.owner:
@@ -353,8 +352,9 @@ class Walk:
             return None
         function.sites.append(frame.spot(node, around))
         function.calls.append((node, frame.source.flags))
-        if not function.read and self.depth < _DEEPEST and isinstance(node, ast.Call):
-            self.enter(function, bind_arguments(function, node, frame))
+        if not function.read and self.depth < _DEEPEST and (isinstance(node, ast.Call) or function.is_property):
+            given = bind_arguments(function, node, frame) if isinstance(node, ast.Call) else Scope({}, function.scope)
+            self.enter(function, given)
         return function
 
     def all_bases(self, name: str) -> list[str]:
@@ -392,7 +392,8 @@ _STATEMENTS: dict[type[ast.stmt], Callable[..., None]] = {
     ast.AsyncFunctionDef: Walk._function, ast.ClassDef: Walk._class, ast.Import: read_import,
     ast.ImportFrom: read_import_from, ast.Assign: Walk._assign, ast.AnnAssign: Walk._annotated_assign,
     ast.AugAssign: Walk._augmented_assign, ast.Expr: Walk._expression, ast.Return: Walk._return,
-    ast.Raise: Walk._raise, ast.Break: Walk._jump, ast.Continue: Walk._jump,
+    ast.Raise: Walk._raise, ast.Break: Walk._jump, ast.Continue: Walk._jump, ast.Global: read_declaration,
+    ast.Nonlocal: read_declaration,
 }
 # fmt: on
 if hasattr(ast, "TryStar"):
