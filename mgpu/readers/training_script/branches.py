@@ -26,6 +26,25 @@ def leaves(body: Sequence[ast.stmt]) -> bool:
     return False
 
 
+def until_exit(body: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
+    """Return the statements up to the first after which none is reached."""
+    last = next((at for at, one in enumerate(body) if leaves([one])), len(body))
+    return body[: last + 1]
+
+
+def main_guard(test: ast.expr) -> bool | None:
+    """Return True for `__name__ == "__main__"`, False for the opposite; None for any other condition."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        value = main_guard(test.operand)
+        return None if value is None else not value
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq | ast.NotEq):
+        return None
+    sides = (test.left, test.comparators[0])
+    named = any(isinstance(one, ast.Name) and one.id == "__name__" for one in sides)
+    text = any(isinstance(one, ast.Constant) and one.value == "__main__" for one in sides)
+    return isinstance(test.ops[0], ast.Eq) if named and text else None
+
+
 def remaining(node: ast.If, frame: Frame) -> Guards:
     """Return the ranks that continue after an `if` because it stops the others; nothing if it stops no rank."""
     stay, others = frame.split(node.test)

@@ -20,6 +20,7 @@ from mgpu.readers.training_script.branches import (
     fixed_value,
     is_for_one_process,
     leaves,
+    main_guard,
     remaining,
 )
 from mgpu.readers.training_script.call_arguments import bind_arguments
@@ -124,10 +125,11 @@ class Walk:
         yes, no = frame.split(node.test)
         words = frame.condition(node.test)
         if frame.number < 0 and "__name__" in words and "__main__" in words:
+            started, other = (node.orelse, node.body) if main_guard(node.test) is False else (node.body, node.orelse)
             if frame.source.file == "":  # in an imported module, it is not run
                 self.main_guard = True
-                self._body(node.body, frame, around)
-            self._body(node.orelse, frame, around)
+                self._body(started, frame, around)
+            self._body(other, frame, around)
             return
         if (fixed := self._fixed(node, frame)) is not None:
             self._body(node.body if fixed else node.orelse, frame, around)
@@ -306,9 +308,6 @@ class Walk:
         what["value"] = self.mask(what["target"], frame.value(value))
         self.sets.append((frame.spot(target, around), what))
 
-    def _expression(self, node: ast.Expr, frame: Frame, around: Around) -> None:
-        frame.look(node.value, around)
-
     def _jump(self, node: ast.Break | ast.Continue | ast.Return, frame: Frame, around: Around) -> None:
         if (around[2] or (isinstance(node, ast.Return) and _RANKS.intersection(around[0]))) and len(self.jumps) < MOST:
             self.jumps.append((frame.spot(node, around), {"kind": type(node).__name__.lower()}))
@@ -391,7 +390,7 @@ _STATEMENTS: dict[type[ast.stmt], Callable[..., None]] = {
     ast.AsyncWith: Walk._with, ast.Try: Walk._try, ast.Match: Walk._match, ast.FunctionDef: Walk._function,
     ast.AsyncFunctionDef: Walk._function, ast.ClassDef: Walk._class, ast.Import: read_import,
     ast.ImportFrom: read_import_from, ast.Assign: Walk._assign, ast.AnnAssign: Walk._annotated_assign,
-    ast.AugAssign: Walk._augmented_assign, ast.Expr: Walk._expression, ast.Return: Walk._return,
+    ast.AugAssign: Walk._augmented_assign, ast.Return: Walk._return,
     ast.Raise: Walk._raise, ast.Break: Walk._jump, ast.Continue: Walk._jump, ast.Global: read_declaration,
     ast.Nonlocal: read_declaration,
 }
