@@ -11,6 +11,7 @@ from mgpu.errors import clip
 from mgpu.readers.training_script.rank_conditions import Guards, Split, merge_guards
 
 LONGEST = 80  # characters of a value
+_MOST_TESTS = 100  # conditions around a position; each `if rank: return` adds one for all that follows
 
 # Guards, other conditions, loops, contexts of `with`, and the conditions that the guards come from.
 Around: TypeAlias = tuple[Guards, tuple[str, ...], tuple[int, ...], tuple[str, ...], tuple[str, ...]]
@@ -191,7 +192,7 @@ class Walk(Protocol):
 
 def under(around: Around, guards: Guards, conditions: tuple[str, ...], test: str) -> Around:
     """Return a context under a condition: its guards, and the condition itself if it is another one."""
-    tests = (*around[4], test) if guards else around[4]
+    tests = (*around[4], test) if guards and len(around[4]) < _MOST_TESTS else around[4]
     return merge_guards(around[0], guards), around[1] + conditions, around[2], around[3], tests
 
 
