@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,33 @@ def test_a_script_that_may_accept_other_options(script: str) -> None:
 def test_an_option_that_can_be_negated() -> None:
     script = f"{PARSER}p.add_argument('--x', action=argparse.BooleanOptionalAction)\nargs = p.parse_args()\n"
     assert refused("python train.py --no-x --x --no-y", script) == [("--no-y", "--no-y", "--no-x")]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"import sys\nsys.exit()\n{PLAIN}",
+        f"{PARSER}{OPTIONS}if __name__ != '__main__':\n    p.parse_args()\n",
+        f"try:\n    import configargparse as argparse\nexcept ImportError:\n    pass\n{PLAIN}",
+        f"{PARSER}argparse.ArgumentParser.parse_args = parse\n{OPTIONS}p.parse_args()\n",
+        f"{PARSER}library.change(argparse)\n{OPTIONS}p.parse_args()\n",
+        f"from library import *\n{PLAIN}",
+        f"exec(open('options.py').read())\n{PLAIN}",
+        f"from argparse import BooleanOptionalAction as B\n{PARSER}p.add_argument('--l', action=B)\np.parse_args()\n",
+        f"{PARSER}p.add_argument('--x', action=library.Action)\np.parse_args()\n",
+    ],
+)
+def test_more_options_than_the_script_shows(script: str) -> None:
+    assert refused("python train.py --lr 1") != []
+    assert refused("python train.py --lr 1", script) == []
+
+
+def test_many_options_and_functions() -> None:
+    """With a pass over all calls for each function, or over all options for each word, this takes over 10 s."""
+    functions = "".join(f"def f{n}(p{n}):\n    f{n + 1}(p{n})\n" for n in range(1500)) + "def f1500(p): pass\n"
+    options = "".join(f"p.add_argument('--x{n}')\n" for n in range(1500))
+    words = " ".join(f"--lr{n}" for n in range(2000))
+    began = time.process_time()
+    script = f"{functions}{PARSER}{options}p.parse_args()\nf0(p)\n"
+    assert len(refused(f"python train.py {words}", script)) == 2000
+    assert time.process_time() - began < 5

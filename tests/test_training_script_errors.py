@@ -119,6 +119,34 @@ def test_a_link_out_of_the_project_is_not_followed(tmp_path: Path) -> None:
     assert faults(project, text) == [(2, "import", "Trainer", "near")]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import sys\nsys.exit(0)\n{}",
+        "raise SystemExit\n{}",
+        "if not __name__ == '__main__':\n    main()\n",
+        "if __name__ != '__main__':\n    main()\n",
+        "if __name__ == '__main__':\n    raise SystemExit\n    main()\n",
+        "while 0:\n    print(absent)\n",
+        "import contextlib\nwith contextlib.suppress(NameError):\n    print(absent)\n",
+    ],
+)
+def test_what_is_not_reached_or_caught_is_no_error(tmp_path: Path, text: str) -> None:
+    """Each of these lines is an error where it is reached."""
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    wrong = "def main(a): pass\nfrom . import kit\nfrom kit import absent_name\nimport bad\nmain()\nprint(absent)\n"
+    assert {one[1] for one in faults(tmp_path, wrong)} == {"relative", "import", "syntax", "argument", "undefined"}
+    assert faults(tmp_path, "def main(a): pass\n" + text.format(wrong)) == []
+
+
+@pytest.mark.parametrize("text", ["import sys as system\nsystem.path.insert(0, 'x')\n", "from sys import path\n"])
+def test_another_name_of_the_path(tmp_path: Path, text: str) -> None:
+    assert faults(tmp_path, f"{text}from kit import absent_name\n") == []
+    assert faults(tmp_path, "from sys import argv\nfrom kit import absent_name\n") == [
+        (2, "import", "absent_name", "kit")
+    ]
+
+
 def test_each_call_does_not_read_the_script_again(tmp_path: Path) -> None:
     calls = "".join(f"def f{n}(a):\n    return a\nf{n}({n})\n" for n in range(2000))
     (tmp_path / "train.py").write_text(calls)

@@ -9,7 +9,19 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import listed
 
-from ._calls import ACCELERATOR, DDP_DOC, INIT, LIGHTNING, calls, finding, plain_option, sets, switches, trains
+from ._calls import (
+    ACCELERATOR,
+    DDP_DOC,
+    INIT,
+    LIGHTNING,
+    calls,
+    finding,
+    plain_option,
+    reached_calls,
+    sets,
+    switches,
+    trains,
+)
 from ._exchanges import is_together
 from ._rank_paths import (
     backward_calls,
@@ -24,7 +36,8 @@ from ._rank_paths import (
 _PREPARING = "https://huggingface.co/docs/accelerate/en/package_reference/accelerator#accelerate.Accelerator.prepare"
 _STRATEGY = "https://lightning.ai/docs/pytorch/stable/extensions/strategy.html"
 _ARGPARSE = "https://docs.python.org/3/library/argparse.html#action"
-_LIST = re.compile(r"\[.*\]$|\(.*,.*\)$", re.DOTALL)
+# A whole argument that is a list or a tuple; of items without brackets, so that `[a, b][0]` is none.
+_LIST = re.compile(r"\[[^\[\]()]*\]|\([^\[\]()]*,[^\[\]()]*\)")
 _WITHOUT_GRADIENTS = re.compile(r"torch\.(?:no_grad|inference_mode|set_grad_enabled)")
 
 
@@ -72,17 +85,19 @@ def script_list_prepared(script: Script) -> Answer:
 
     Fix: Pass the objects as arguments of their own.
     """
-    for call in calls(script, rf"{ACCELERATOR}\.prepare"):
-        if len(call.written) == 1 and not call.keywords and _LIST.match(call.written[0]):
-            objects = call.written[0].strip("[]()").rstrip(", ")
-            name = call.on or "accelerator"
-            return finding(
-                script,
-                call,
-                "prepare gets one list, which it returns unprepared: every rank would train alone",
-                Fix("Pass the objects themselves.", (python("{:dotted}.prepare(*objects)", name),)),
-                objects=objects,
-            )
+    prepared = reached_calls(script, rf"{ACCELERATOR}\.prepare")
+    lists = [one for one in prepared if len(one.written) == 1 and not one.keywords and _LIST.fullmatch(one.written[0])]
+    if lists:
+        made = [target for one in calls(script, ACCELERATOR.removesuffix(r"\(\)")) for target in one.targets]
+        alone = ": every rank would train alone" if len(lists) == len(prepared) else ""
+        return finding(
+            script,
+            lists[0],
+            f"prepare gets one list, which it returns unprepared{alone}",
+            Fix("Pass the objects themselves.", (python("{:dotted}.prepare(*objects)", (*made, "accelerator")[0]),)),
+            lists[1:],
+            objects=lists[0].written[0].strip("[]()").rstrip(", "),
+        )
     return Ok("no list is passed to prepare")
 
 

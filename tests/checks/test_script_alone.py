@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.bad_scripts import bad, good, read
-from tests.checks.facts import Case, config, informs, no_driver, skips, table, warns, well
+from tests.checks.facts import Case, config, informs, no_driver, problem, skips, table, warns, well
 
 OPTIONAL = bad("alone-several-ranks-only-with-an-option")
 # Its accelerator is handed to a function that may prepare.
@@ -116,6 +116,7 @@ for step in range(9):
     model(torch.ones(2, 4)).sum().backward()
 """
 ON_CPU = config("use_cpu: true\nnum_processes: 2\ndistributed_type: MULTI_CPU\n")
+PREPARES = "from accelerate import Accelerator\nacc = Accelerator()\n{}\nacc.backward(loss)\n"
 CASES = (
     warns("script_nothing_prepared", "accelerator never prepares anything", "accelerator.prepare(", at=(4, 15),
         script=bad("alone-an-accelerator-that-prepares-nothing")),
@@ -131,6 +132,11 @@ CASES = (
     well("script_list_prepared", "no list", script=good("alone-a-list-that-is-prepared")),
     well("script_list_prepared", "no list", script=read("from accelerate import Accelerator\n"
         "accelerator = Accelerator()\nmodel = accelerator.prepare((model))\nparts = accelerator.prepare(models[0])\n")),
+    *(well("script_list_prepared", "no list", script=read(PREPARES.format(line))) for line in (
+        "model = acc.prepare([model][0])", "model = acc.prepare((model or other)(a, b))",
+        "def unused():\n    acc.prepare([model, optimizer])")),
+    warns("script_list_prepared", "unprepared: every rank would train alone", "acc.prepare(*objects)",
+        script=read(PREPARES.format("a = acc.prepare([model])"))),
     skips("script_list_prepared", "scripts that use ddp", script=bad("alone-a-group-and-no-wrapper")),
     skips("script_nothing_prepared", "scripts that use ddp", script=bad("alone-a-group-and-no-wrapper")),
     warns("script_group_without_wrapper", "nothing averages gradients", "DistributedDataParallel(model)",
@@ -234,3 +240,8 @@ def test_a_line_that_not_every_run_executes_needs_no_gpu(line: str) -> None:
     case = CUDA.replace("model.cuda()", line)
     assert case != CUDA
     well("script_needs_cuda_on_cpu_ranks", "no visible line", config=ON_CPU, script=read(case)).verify()
+
+
+def test_a_list_beside_what_is_prepared() -> None:
+    text = "model, optimizer = acc.prepare(model, optimizer)\nacc.prepare([a, b])"
+    assert problem("script_list_prepared", script=read(PREPARES.format(text))).title.endswith("it returns unprepared")

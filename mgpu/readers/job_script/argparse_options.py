@@ -7,17 +7,23 @@ other code gets the parser.
 from __future__ import annotations
 
 import ast
+import bisect
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mgpu.readers.job_script.python_files import content, parsed
+from mgpu.readers.training_script.bound_names import names_bound
+from mgpu.readers.training_script.branches import main_guard, until_exit
 
 _PARSES = re.compile(r"\.parse_args\(\s*\)")
 # Other ways to add options, or to accept unknown ones.
 _OPEN = re.compile(
     r"parse_known|intermixed|add_subparsers|REMAINDER|\bargv\b|prefix_chars|conflict_handler|parents\s*="
+    r"|\bexec\(|\bglobals\(|^\s*from\s+\S+\s+import\s+\*",
+    re.MULTILINE,
 )
 _METHODS = frozenset(
     {
@@ -40,6 +46,7 @@ _TEXTS = ("description", "epilog", "usage", "prog", "formatter_class")
 _OPTION = re.compile(r"(--[A-Za-z][\w-]*)(?:=\S*)?")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NEAR = 0.6
+_MOST_SIMILAR = 20  # unknown options for which a similar one is looked for
 
 
 def refused_options(path: Path, arguments: Sequence[str]) -> dict[int, str]:
@@ -51,8 +58,16 @@ def refused_options(path: Path, arguments: Sequence[str]) -> dict[int, str]:
     words = words[: arguments.index("--")] if "--" in arguments else words
     if not any(words) or (known := _options_of(path)) is None:
         return {}
-    unknown = {at: word for at, word in enumerate(words) if word and not any(one.startswith(word) for one in known)}
-    return {at: _nearest(word, known) for at, word in unknown.items()}
+    ordered = sorted(known)
+    unknown = {at: word for at, word in enumerate(words) if word and not _begins_one(word, ordered)}
+    return {
+        at: _nearest(word, known) if place < _MOST_SIMILAR else "" for place, (at, word) in enumerate(unknown.items())
+    }
+
+
+def _begins_one(word: str, ordered: Sequence[str]) -> bool:
+    place = bisect.bisect_left(ordered, word)
+    return place < len(ordered) and ordered[place].startswith(word)
 
 
 def _nearest(word: str, known: frozenset[str]) -> str:
@@ -88,10 +103,20 @@ class _Options:
         made = [(node.targets[0], node.value) for node in self._nodes if isinstance(node, ast.Assign)]
         self._made = [(one, value) for one, value in made if isinstance(one, ast.Name) and self._is_parser(value)]
         self._names = {one.id for one, _ in self._made}
-        number = -1
-        while number < len(self._names):  # a function may pass its parser on
-            number = len(self._names)
-            self._names |= {name for call in self._calls for name in self._parameters_for(call)}
+        self._add_parameters()
+
+    def _add_parameters(self) -> None:
+        """Add the parameters of functions to which the script passes its parsers on."""
+        getting: dict[str, list[ast.Call]] = {}  # the calls that pass a variable
+        for call in self._calls:
+            for value in (*call.args, *(one.value for one in call.keywords)):
+                if isinstance(value, ast.Name):
+                    getting.setdefault(value.id, []).append(call)
+        new = list(self._names)
+        for name in new:  # grows during the loop
+            more = {one for call in getting.get(name, ()) for one in self._parameters_for(call)} - self._names
+            self._names |= more
+            new += more
 
     def known(self) -> frozenset[str] | None:
         """Return all options; None if the parsers may get others, or the command line may not be parsed."""
@@ -101,10 +126,12 @@ class _Options:
         for call in self._methods("add_argument"):
             names = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
             settings = {one.arg: ast.unparse(one.value) for one in call.keywords}
-            if len(names) < len(call.args) or None in settings or "..." in settings.get("nargs", ""):
+            action = settings.get("action", "'store'")
+            own = action[:1] not in "'\"" and not action.endswith("BooleanOptionalAction")  # it may have other options
+            if len(names) < len(call.args) or None in settings or "..." in settings.get("nargs", "") or own:
                 return None
             found.update(names)
-            if "BooleanOptionalAction" in settings.get("action", ""):
+            if action.endswith("BooleanOptionalAction"):
                 found.update(f"--no-{name[2:]}" for name in names if name.startswith("--"))
         return frozenset(name for name in found if name.startswith("--"))
 
@@ -151,6 +178,8 @@ class _Options:
         classes = [base for node in self._nodes if isinstance(node, ast.ClassDef) for base in node.bases]
         if not self._names or any(ast.unparse(base).endswith("ArgumentParser") for base in classes):
             return False
+        if not self._is_own_argparse():
+            return False
         if not all(_is_plain(call) for call in self._calls if self._is_new(call)):
             return False
         seen = {id(one) for one in self._visible_uses()}
@@ -159,6 +188,17 @@ class _Options:
         imported = {one.asname or one.name for one in self._nodes if isinstance(one, ast.alias)}
         owners = [call.func.value for call in self._methods("add_argument", "parse_args")]  # type: ignore[attr-defined]
         return not imported & self._names and all(id(one) in seen for one in (*names, *parsers, *owners))
+
+    def _is_own_argparse(self) -> bool:
+        """Whether the names of argparse and its parser are bound once, and nothing can change what is in them."""
+        bound = Counter(name for node in self._nodes for name in names_bound(node))
+        roots = {name.partition(".")[0] for name in self._classes}
+        attributes = [one for one in self._nodes if isinstance(one, ast.Attribute)]
+        if any(not isinstance(one.ctx, ast.Load) and _root(one) in roots for one in attributes):
+            return False
+        read = {id(one.value) for one in attributes} | {id(call.func) for call in self._calls}
+        uses = [one for one in self._nodes if isinstance(one, ast.Name) and one.id in roots]
+        return all(bound[name] == 1 for name in roots) and all(id(one) in read for one in uses)
 
     def _visible_uses(self) -> Iterator[ast.expr]:
         """Return the uses of a parser that add no option but those of add_argument."""
@@ -179,8 +219,8 @@ class _Options:
 
     def _is_parsed(self, body: Sequence[ast.stmt], seen: set[str]) -> bool:
         """Whether statements certainly parse the command line, themselves or in the functions that they call."""
-        for statement in body:
-            if isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test):
+        for statement in until_exit(body):
+            if isinstance(statement, ast.If) and main_guard(statement.test):
                 if self._is_parsed(statement.body, seen):
                     return True
             elif isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign | ast.Return):
@@ -210,6 +250,12 @@ def _classes(nodes: Sequence[ast.AST]) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module == "argparse":
             found |= {one.asname or one.name for one in node.names if one.name == "ArgumentParser"}
     return found
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_plain(call: ast.Call) -> bool:

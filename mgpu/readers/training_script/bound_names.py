@@ -39,6 +39,7 @@ def bindings(tree: ast.Module) -> Bindings:
                 found.of_sys[name] += 1
         else:
             found.bound.update(names_bound(node))
+            found.of_sys.update(_imported_of_sys(node))
     return found
 
 
@@ -48,6 +49,14 @@ def _of_sys(node: ast.Attribute) -> str:
     if isinstance(above, ast.Name) and above.id == "sys":
         return node.attr if node.attr in ("path", "modules") else ""
     return "path.append" if node.attr == "append" and isinstance(above, ast.Attribute) and _of_sys(above) else ""
+
+
+def _imported_of_sys(node: ast.AST) -> list[str]:
+    """Return what an import may change of sys by another name: `import sys as system`, `from sys import path`."""
+    if isinstance(node, ast.Import) and any(one.name == "sys" and one.asname for one in node.names):
+        return ["path", "modules"]
+    names = [one.name for one in node.names] if isinstance(node, ast.ImportFrom) and node.module == "sys" else []
+    return [one for one in ("path", "modules") if one in names]
 
 
 def names_bound(node: ast.AST) -> list[str]:

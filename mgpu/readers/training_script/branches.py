@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from mgpu.readers.training_script.names import Frame
-from mgpu.readers.training_script.rank_conditions import Guards
+from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, is_rank, merge_guards
 
 _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
 _NEVER = ("TYPE_CHECKING", "typing.TYPE_CHECKING")  # false when the script runs
@@ -26,14 +26,54 @@ def leaves(body: Sequence[ast.stmt]) -> bool:
     return False
 
 
+def until_exit(body: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
+    """Return the statements up to the first after which none is reached."""
+    last = next((at for at, one in enumerate(body) if leaves([one])), len(body))
+    return body[: last + 1]
+
+
+def main_guard(test: ast.expr) -> bool | None:
+    """Return True for `__name__ == "__main__"`, False for the opposite; None for any other condition."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        value = main_guard(test.operand)
+        return None if value is None else not value
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq | ast.NotEq):
+        return None
+    sides = (test.left, test.comparators[0])
+    named = any(isinstance(one, ast.Name) and one.id == "__name__" for one in sides)
+    text = any(isinstance(one, ast.Constant) and one.value == "__main__" for one in sides)
+    return isinstance(test.ops[0], ast.Eq) if named and text else None
+
+
 def remaining(node: ast.If, frame: Frame) -> Guards:
     """Return the ranks that continue after an `if` because it stops the others; nothing if it stops no rank."""
-    if node.orelse or not leaves(node.body):
+    stay, others = frame.split(node.test)
+    if leaves(node.body):
+        last, kept = node.body[-1], others
+    elif node.orelse and leaves(node.orelse):  # `if rank == 0: ... else: return`
+        last, kept = node.orelse[-1], stay
+    else:
         return _left_by_others(node, frame)
-    _, contrary = frame.split(node.test)
-    if isinstance(node.body[-1], ast.Raise):  # a check of values
-        return tuple(guard for guard in contrary if guard == "distributed")
-    return contrary
+    if isinstance(last, ast.Raise) and not _is_exit(last):  # a check of values
+        return tuple(guard for guard in kept if guard == "distributed")
+    return kept
+
+
+def _is_exit(node: ast.Raise) -> bool:
+    kind = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+    return isinstance(kind, ast.Name) and kind.id == "SystemExit"
+
+
+def case_ranks(subject: ast.expr, case: ast.match_case, frame: Frame) -> tuple[Guards, str]:
+    """Return the ranks for which a case of a `match` holds, and its condition as text: "method == 'ddp'"."""
+    pattern = case.pattern
+    guards = frame.split(case.guard)[0] if case.guard is not None else ()
+    if isinstance(pattern, ast.MatchValue | ast.MatchSingleton):
+        value = pattern.value if isinstance(pattern, ast.MatchValue) else ast.Constant(pattern.value)
+        words = frame.walk.mask("", f"{frame.source.words(subject)} == {frame.source.words(pattern)}")
+        return merge_guards(frame.split(ast.Compare(subject, [ast.Eq()], [value]))[0], guards), words
+    of_ranks = is_rank(frame.both(subject)) or frame.split(subject) != NOTHING
+    return merge_guards(("some",) if of_ranks else (), guards), f"match {frame.condition(subject)}"
 
 
 def _left_by_others(node: ast.If, frame: Frame) -> Guards:
@@ -74,6 +114,12 @@ def caught_errors(node: ast.Try) -> tuple[str, ...]:
     if any(map(_swallows_all, node.handlers)):
         return ("try",)
     return ("try OSError",) if any(map(_swallows_existing, node.handlers)) else ()
+
+
+def caught_context(handler: ast.ExceptHandler) -> tuple[str, ...]:
+    """Return the context of the body of an `except`: when an iterator has ended, or a user has stopped the run."""
+    kind = "" if handler.type is None else ast.unparse(handler.type)
+    return tuple(f"except {name}" for name in ("StopIteration", "KeyboardInterrupt") if name in kind)
 
 
 def _swallows_all(handler: ast.ExceptHandler) -> bool:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from mgpu.readers.training_script.bound_names import bindings
+from mgpu.readers.training_script.branches import until_exit
 from mgpu.readers.training_script.local_modules import LocalModules
 from mgpu.readers.training_script.scopes import Source
 from mgpu.snapshot import ScriptFault
@@ -35,7 +36,7 @@ def broken_modules(tree: ast.Module, source: Source, modules: LocalModules) -> l
 
 def _imported(tree: ast.Module, source: Source, modules: LocalModules) -> Iterator[str]:
     """Return the modules of the project that a file's top level imports, dotted; their packages come first."""
-    for node in tree.body:
+    for node in until_exit(tree.body):
         if isinstance(node, ast.Import):
             for one in node.names:
                 yield from _with_packages(one.name, modules)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mgpu.readers.training_script.bound_names import Bindings, bindings
+from mgpu.readers.training_script.branches import main_guard, until_exit
 from mgpu.readers.training_script.broken_modules import broken_modules
 from mgpu.readers.training_script.call_arguments import unpacks
 from mgpu.readers.training_script.local_modules import LocalModules
@@ -29,6 +30,7 @@ _MOST_MODULES = 40
 def certain_errors(tree: ast.Module, source: Source, modules: LocalModules) -> tuple[ScriptFault, ...]:
     """Return the statements that raise an error: those of the script in the order of lines, then those of modules."""
     names, read = bindings(tree), modules.parsed()
+    tree = ast.Module([*until_exit(tree.body)], [])
     found: list[ScriptFault] = []
     if "__package__" not in names.mentioned:
         package = source.package or os.path.basename(modules.folder)
@@ -77,7 +79,8 @@ def _defined(module: str, modules: LocalModules) -> set[str]:
 def _lacking(tree: ast.Module, source: Source, names: Bindings) -> Iterator[ScriptFault]:
     """Return the calls of the top level, or under the main guard, without an argument that the function requires."""
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.decorator_list}
-    body = [*tree.body, *(one for node in tree.body if _is_main_guard(node) for one in node.body)]  # type: ignore[attr-defined]
+    guarded = [node for node in tree.body if isinstance(node, ast.If) and main_guard(node.test)]
+    body = [*tree.body, *(one for node in guarded for one in until_exit(node.body))]
     for statement in body:
         if not isinstance(statement, ast.Expr | ast.Assign) or not isinstance(call := statement.value, ast.Call):
             continue
@@ -95,10 +98,6 @@ def _missing(arguments: ast.arguments, call: ast.Call) -> list[str]:
     required = positional[len(call.args) : len(positional) - len(arguments.defaults)]
     required += [one for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if not default]
     return [one.arg for one in required if one.arg not in given]
-
-
-def _is_main_guard(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and "__main__" in ast.unparse(node.test) and "__name__" in ast.unparse(node.test)
 
 
 def _fault(node: ast.stmt | ast.expr, source: Source, kind: str, name: str, of: str) -> ScriptFault:

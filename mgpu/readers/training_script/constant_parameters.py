@@ -20,13 +20,15 @@ def constant_parameters(walk: Walk) -> dict[Place, Constants]:
     """Return the parameters that have the same constant in every call, by function, where they decide a condition."""
     if walk.cut:
         return {}
-    unclear = _unresolved_calls(walk)
+    unclear, own_classes = _unresolved_calls(walk), _own_classes(walk)
     reached = {TOP_LEVEL, *reached_functions(walk)}
     found: dict[Place, Constants] = {}
     for function in walk.functions:
         name = function.owner.rpartition(".")[2] if function.owner else function.node.name
-        if function.decorated or not function.calls or name in unclear or not _is_called_by_name(walk, function):
+        if function.decorated or not function.calls or name in unclear:
             continue
+        if function.owner and (function.node.name != "__init__" or function.owner not in own_classes):
+            continue  # not all calls are visible
         tests = [one.test for one in ast.walk(function.node) if isinstance(one, ast.If)]
         values = {name: _value_in_all_calls(function, name, reached) for name in _tested(function.node, tests)}
         known = {name: value for name, value in values.items() if value is not UNKNOWN}
@@ -35,19 +37,13 @@ def constant_parameters(walk: Walk) -> dict[Place, Constants]:
     return found
 
 
-def _is_called_by_name(walk: Walk, function: Function) -> bool:
-    """Whether all calls are visible: of a function, or of a class of the project that no one else makes objects of."""
-    if not function.owner:
-        return True
-    family = {name for name in walk.bases if name == function.owner or function.owner in walk.all_bases(name)}
-    made_elsewhere = walk.registered | walk.passed | {one.owner for one in walk.functions if _gets_class(one)}
-    by_type = any(what["name"] == "type()" or what["name"].endswith("__class__") for _, what in walk.calls)
-    return (
-        function.node.name == "__init__"
-        and family.isdisjoint(made_elsewhere)
-        and not by_type
-        and not any(has_library_base(walk, name) for name in family)
-    )
+def _own_classes(walk: Walk) -> set[str]:
+    """Return the classes of the project that, with those derived from them, no one else makes objects of."""
+    if any(what["name"] == "type()" or what["name"].endswith("__class__") for _, what in walk.calls):
+        return set()
+    elsewhere = walk.registered | walk.passed | {one.owner for one in walk.functions if _gets_class(one)}
+    made = [name for name in walk.bases if name in elsewhere or has_library_base(walk, name)]
+    return set(walk.bases).difference(made, *(walk.all_bases(name) for name in made))
 
 
 def _gets_class(function: Function) -> bool:

@@ -1,4 +1,4 @@
-"""Which names do a script's imports bind, and to what? The modules of its own folder are read for them."""
+"""Which names do imports, `global` and `nonlocal` bind, and where? Modules of the script's own folder are read."""
 
 from __future__ import annotations
 
@@ -52,6 +52,12 @@ def read_import_from(walk: Reader, node: ast.ImportFrom, frame: Frame, around: A
         frame.scope.names[alias.asname or alias.name] = canonical(bound or whole)
         if names is not None and (split := names.splits.get(alias.name)) is not None:
             frame.scope.splits[alias.asname or alias.name] = split
+
+
+def read_declaration(walk: Reader, node: ast.Global | ast.Nonlocal, frame: Frame, around: Around) -> None:
+    """Note in which scope a function assigns its global or nonlocal variables; `walk` as above."""
+    for name in node.names:
+        frame.scope.declare(name, is_global=isinstance(node, ast.Global))
 
 
 def _load(walk: Reader, module: str) -> Scope | None:

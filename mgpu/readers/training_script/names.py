@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mgpu.readers.training_script.aliases import canonical
+from mgpu.readers.training_script.held_conditions import held_condition, known_condition
 from mgpu.readers.training_script.known_libraries import defined_option
-from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify, classify_name, merge_guards
-from mgpu.readers.training_script.scopes import LONGEST, Around, Scope, Source, Spot, Walk
+from mgpu.readers.training_script.own_scopes import OWN_SCOPES, OwnScope, inner_scope, parts_of
+from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify, is_rank, merge_guards
+from mgpu.readers.training_script.scopes import LONGEST, Around, Scope, Source, Spot, Walk, under
 from mgpu.readers.training_script.unique_texts import (
     USES_PATH,
     dotted_names,
@@ -65,8 +67,8 @@ class Frame:
                 stack.append((node.value, here))  # type: ignore[attr-defined]
             elif kind is ast.IfExp or kind is ast.BoolOp:
                 stack.extend(self._branches(node, here))  # type: ignore[arg-type]
-            elif kind is ast.Lambda:
-                stack.append((node.body, (merge_guards(here[0], ("some",)), *here[1:])))  # type: ignore[attr-defined]
+            elif kind in OWN_SCOPES:
+                stack.extend([(outside, here) for outside in self._look_inside(node, here)])  # type: ignore[arg-type]
             elif kind is not ast.Name:
                 stack.extend([(child, here) for child in ast.iter_child_nodes(node)])
         calls = [node for node, _ in found if isinstance(node, ast.Call)]
@@ -80,6 +82,16 @@ class Frame:
                 self._use(node, unsure, called=id(node) in heads)
             elif isinstance(node, ast.NamedExpr):
                 self.bind(node.target, node.value)
+
+    def _look_inside(self, node: OwnScope, around: Around) -> list[ast.expr]:
+        """Record the calls in a comprehension or a lambda, whose variables are its own; return what is outside."""
+        inner = replace(self, scope=inner_scope(node, self.scope, self.is_unique_part))
+        inside, outside, tests = parts_of(node)
+        guards = (guard for test in tests for guard in inner.split(test)[0])
+        unsure: Guards = ("some",) if isinstance(node, ast.Lambda) else tuple(guards)
+        for part in inside:
+            inner.look(part, (merge_guards(around[0], unsure), *around[1:]))
+        return outside
 
     def _use(self, node: ast.Name | ast.Attribute, around: Around, *, called: bool) -> None:
         """Record that a function or class is referenced, or a method by its name."""
@@ -96,7 +108,7 @@ class Frame:
             walk.used.setdefault(self.number, set()).add(name)
             if not called:
                 walk.passed.add(name)
-        elif name in walk.by_name and not called:
+        elif not called and (name in walk.by_name or getattr(walk.own_function(name), "is_property", False)):
             walk.record_call(name, node, self, around)  # passed as a value: its caller is not known
 
     def condition(self, test: ast.expr, *, negated: bool = False) -> str:
@@ -125,27 +137,24 @@ class Frame:
     def _branches(self, node: ast.IfExp | ast.BoolOp, around: Around) -> list[tuple[ast.AST, Around]]:
         """Return the parts of `a if test else b` and `test and a`, guarded by the test as in an `if`."""
 
-        def under(guards: Guards, form: str, test: ast.expr) -> Around:
-            words = (form.format(self.walk.mask("", self.source.words(test))),)
-            if not guards:
-                return around[0], around[1] + words, *around[2:]
-            return merge_guards(around[0], guards), *around[1:4], around[4] + words
+        def behind(guards: Guards, test: ast.expr, *, negated: bool) -> Around:
+            words = self.condition(test, negated=negated)
+            return under(around, guards, () if guards else (words,), words)
 
+        test = node.test if isinstance(node, ast.IfExp) else node.values[0]
+        yes, no = self.split(test)
         if isinstance(node, ast.IfExp):
-            yes, no = self.split(node.test)
-            body, other = under(yes, "{}", node.test), under(no, "not ({})", node.test)
-            return [(node.test, around), (node.body, body), (node.orelse, other)]
-        yes, no = self.split(node.values[0])
+            body, other = behind(yes, test, negated=False), behind(no, test, negated=True)
+            return [(test, around), (node.body, body), (node.orelse, other)]
         both = isinstance(node.op, ast.And)
-        behind = under(yes if both else no, "{}" if both else "not ({})", node.values[0])
-        return [(node.values[0], around), *((value, behind) for value in node.values[1:])]
+        after = behind(yes if both else no, test, negated=not both)
+        return [(test, around), *((value, after) for value in node.values[1:])]
 
     def _text(self, node: ast.AST, around: Around) -> None:
         if len(self.walk.texts) >= MOST:
             self.walk.cut = True
             return
-        text = self.walk.mask("", node.value[:LONGEST])  # type: ignore[attr-defined]
-        self.walk.texts.append((self.spot(node, around), {"text": text}))
+        self.walk.texts.append((self.spot(node, around), {"text": self.walk.mask("", node.value[:LONGEST])}))  # type: ignore[attr-defined]
 
     def _call(self, node: ast.Call, around: Around, targets: Sequence[ast.expr]) -> None:
         walk, words = self.walk, self.source.words
@@ -191,6 +200,8 @@ class Frame:
             return "*" + self.value(node.value)
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
             return self.source.words(node)  # data[rank::world_size]
+        if isinstance(node, ast.Name) and self.scope.is_looped(node.id) and is_rank(node.id):
+            return f"{node.id}[]"  # not the number of this process
         if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
             return (self.resolve(node) or self.source.words(node))[:LONGEST]
         return self.source.words(node)
@@ -257,23 +268,17 @@ class Frame:
 
     def split(self, test: ast.expr) -> Split:
         """Return the ranks for which a condition is true, and those for which it is false."""
-        return classify(test, self._both, self.known_split)
+        return classify(test, self.both, self.known_split)
 
-    def _both(self, node: ast.expr) -> str:
+    def both(self, node: ast.expr) -> str:
+        """Return an expression as it is written, and its resolved name on another line; "" for a loop's variable."""
+        if isinstance(node, ast.Name) and self.scope.is_looped(node.id):
+            return ""
         return f"{self.source.words(node)}\n{self.resolve(node) or ''}"
 
     def known_split(self, node: ast.expr) -> Split | None:
         """Return the rank condition that a variable, attribute or the script's own function holds."""
-        if isinstance(node, ast.Name):
-            return self.scope.find_split(node.id)
-        if isinstance(node, ast.Attribute):
-            above = self.resolve(node.value) or ""
-            objects = (above, *(f"{base}()" for base in self.walk.all_bases(above.removesuffix("()"))))
-            return next((found for one in objects if (found := self.walk.splits.get(f"{one}.{node.attr}"))), None)
-        if isinstance(node, ast.Call):
-            own = self.walk.own_function(self.resolve(node.func) or "")
-            return own.split if own is not None else None
-        return None
+        return known_condition(node, self.scope, self.walk, self.resolve)
 
     def is_unique(self, node: ast.expr) -> bool:
         """Whether a text or path contains the rank, a process id, a time or a random name, also through variables."""
@@ -299,9 +304,8 @@ class Frame:
 
     def _is_unique_name(self, dotted: str) -> bool:
         first, dot, rest = dotted.partition(".")
-        if self.scope.is_unique(first):
-            return True
-        return bool(dot) and f"{self.scope.find(first) or first}.{rest.partition('.')[0]}" in self.walk.unique
+        place = f"{self.scope.find(first) or first}.{rest.partition('.')[0]}"
+        return self.scope.is_unique(first) or (bool(dot) and place in self.walk.unique)
 
     def bind(self, target: ast.expr, value: ast.expr) -> None:
         """Bind a name to a value."""
@@ -313,22 +317,22 @@ class Frame:
             (self.walk.timed.add if timed else self.walk.timed.discard)(place)
         if isinstance(target, ast.Tuple | ast.List):
             values = self._several(value, len(target.elts))
-            for one, given in zip(target.elts, values, strict=True):
-                self._bind(one, given)
+            for one, (given, split) in zip(target.elts, values, strict=True):
+                self._bind(one, given, split)
             return
-        split = self.split(value) if isinstance(value, ast.Compare | ast.BoolOp | ast.UnaryOp) else NOTHING
-        if isinstance(value, ast.Call):  # its arguments say nothing about its result
-            split = self.known_split(value) or classify_name(f"{self.source.words(value.func)}()")
-        if split == NOTHING and isinstance(value, ast.Name | ast.Attribute):
-            split = self.known_split(value) or NOTHING
-        self._bind(target, self.resolve(value), split)
+        self._bind(target, self.resolve(value), self._held_split(value))
+
+    def _held_split(self, value: ast.expr) -> Split:
+        return held_condition(value, self.split, self.known_split, self.source.words)
 
     def bind_flag(self, target: ast.expr, around: Around, *, was_plain: bool) -> None:
         """Bind a name to True or False. If every rank does so, its name does not mean a condition on the rank.
 
         `was_plain`: so far it does not either. Only in a function: another function may change a global variable.
         """
-        if isinstance(target, ast.Name) and self.number >= 0 and not around[0] and (was_plain or not around[1]):
+        if not isinstance(target, ast.Name) or target.id in self.scope.elsewhere:
+            return
+        if self.number >= 0 and not around[0] and (was_plain or not around[1]):
             self.scope.splits[target.id] = NOTHING
 
     def is_plain(self, target: ast.expr) -> bool:
@@ -338,29 +342,32 @@ class Frame:
     def _bind_unique(self, target: ast.expr, unique: bool) -> None:
         for one in parts(target):
             if isinstance(one, ast.Name):
-                (self.scope.unique.add if unique else self.scope.unique.discard)(one.id)
+                scope = self.scope.home(one.id)
+                (scope.unique.add if unique else scope.unique.discard)(one.id)
             elif isinstance(one, ast.Attribute) and unique:
                 self.walk.unique.add(f"{self.resolve(one.value)}.{one.attr}")
 
-    def _several(self, value: ast.expr, number: int) -> list[str | None]:
+    def _several(self, value: ast.expr, number: int) -> list[tuple[str | None, Split]]:
         if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == number:
-            return [self.resolve(item) for item in value.elts]
+            return [(self.resolve(item), self._held_split(item)) for item in value.elts]
         if isinstance(value, ast.Call):
             own = self.walk.own_function(self.resolve(value.func) or "")
             if own is not None and isinstance(own.returns, list) and len(own.returns) == number:
-                return own.returns
-            return [self.resolve(value)] * number
-        return [None] * number
+                return [(one, NOTHING) for one in own.returns]
+            return [(self.resolve(value), NOTHING)] * number
+        return [(None, NOTHING)] * number
 
     def _bind(self, target: ast.expr, given: str | None, split: Split = NOTHING) -> None:
         if isinstance(target, ast.Starred):
             target = target.value
         if isinstance(target, ast.Name):
-            self.scope.names[target.id] = given if given is not None else target.id
-            self._note_unknown(target.id, unknown=given is None)
-            self.scope.splits.pop(target.id, None)
+            scope = self.scope.home(target.id)
+            scope.names[target.id] = given if given is not None else target.id
+            scope.looped.discard(target.id)
+            (scope.unknown.add if given is None and self.number >= 0 else scope.unknown.discard)(target.id)
+            scope.splits.pop(target.id, None)
             if split != NOTHING:
-                self.scope.splits[target.id] = split
+                scope.splits[target.id] = split
         elif isinstance(target, ast.Attribute):
             above = self.resolve(target.value)
             name = f"{above}.{target.attr}"
@@ -375,14 +382,12 @@ class Frame:
 
     def forget(self, name: str, *, unique: bool) -> None:
         """Bind a loop variable, which resolves to itself; `unique`: it depends on the rank."""
-        (self.scope.unique.add if unique else self.scope.unique.discard)(name)
-        self.scope.names[name] = name
-        self._note_unknown(name, unknown=True)
-        self.scope.splits.pop(name, None)
-
-    def _note_unknown(self, name: str, *, unknown: bool) -> None:
-        """Note whether the value of a variable of this function is unknown."""
-        (self.scope.unknown.add if unknown and self.number >= 0 else self.scope.unknown.discard)(name)
+        scope = self.scope.home(name)
+        (scope.unique.add if unique else scope.unique.discard)(name)
+        scope.names[name] = name
+        scope.looped.add(name)
+        (scope.unknown.add if self.number >= 0 else scope.unknown.discard)(name)
+        scope.splits.pop(name, None)
 
 
 def _given(node: ast.Call) -> list[ast.expr]:

@@ -16,7 +16,7 @@ NOTHING: Split = ((), ())
 _MAIN: Split = (("main",), ("not_main",))
 _LOCAL_MAIN: Split = (("local_main",), ("some",))
 _SINGLE: Split = (("single",), ("distributed",))
-_SOME: Split = (("some",), ("some",))
+SOME: Split = (("some",), ("some",))
 
 # Names that scripts use in conditions (the last part of a dotted name, or all of it).
 _LOCAL_NAME = re.compile(
@@ -115,7 +115,7 @@ def _all_of(parts: list[Split]) -> Split:
 
 def _any_of(parts: list[Split]) -> Split:
     if any(part == NOTHING for part in parts):  # `if rank == 0 or debug`
-        return _SOME if any(part != NOTHING for part in parts) else NOTHING
+        return SOME if any(part != NOTHING for part in parts) else NOTHING
     kinds = {guard for yes, _ in parts for guard in yes}
     if kinds <= {"main", "single"} and "main" in kinds:
         return _MAIN
@@ -125,7 +125,7 @@ def _any_of(parts: list[Split]) -> Split:
         return _SINGLE
     if kinds == {"distributed"}:
         return ("distributed",), ("single",)
-    return _SOME
+    return SOME
 
 
 def is_rank(text: str) -> bool:
@@ -141,7 +141,7 @@ def _classify_comparison(
     test: ast.Compare, name_of: Callable[[ast.expr], str], known: Callable[[ast.expr], Split | None]
 ) -> Split:
     if len(test.ops) != 1:
-        return _SOME if is_rank(name_of(test.left)) else NOTHING
+        return SOME if is_rank(name_of(test.left)) else NOTHING
     left, right, operator = test.left, test.comparators[0], test.ops[0]
     if isinstance(left, ast.Constant) and isinstance(operator, ast.Eq | ast.NotEq):
         left, right = right, left
@@ -166,14 +166,14 @@ def _classify_comparison(
         if zero or other:
             yes, no = _LOCAL_MAIN if local else _MAIN
             return (yes, no) if zero else (no, yes)
-        return _SOME
+        return SOME
     if _is_world(text):
         many = (isinstance(operator, ast.Gt) and value == 1) or (isinstance(operator, ast.GtE) and value == 2)
         many = many or (isinstance(operator, ast.NotEq) and value == 1)
         one = (isinstance(operator, ast.Eq) and value == 1) or (isinstance(operator, ast.LtE) and value == 1)
         one = one or (isinstance(operator, ast.Lt) and value == 2)
         return (("distributed",), ("single",)) if many else _SINGLE if one else NOTHING
-    return _SOME if is_rank(name_of(right)) else NOTHING
+    return SOME if is_rank(name_of(right)) else NOTHING
 
 
 def classify_name(text: str) -> Split:
@@ -190,7 +190,7 @@ def classify_name(text: str) -> Split:
             return ("distributed",), ("single",)
     if is_rank(text):  # `if rank:`
         return ("not_main",), ("main",)
-    return _SOME if _RANK_WORD.search(_OTHER_RANK.sub("", text)) else NOTHING
+    return SOME if _RANK_WORD.search(_OTHER_RANK.sub("", text)) else NOTHING
 
 
 def _integer(node: ast.expr) -> int | None:

@@ -11,6 +11,7 @@ from mgpu.errors import clip
 from mgpu.readers.training_script.rank_conditions import Guards, Split, merge_guards
 
 LONGEST = 80  # characters of a value
+_MOST_TESTS = 100  # conditions around a position; each `if rank: return` adds one for all that follows
 
 # Guards, other conditions, loops, contexts of `with`, and the conditions that the guards come from.
 Around: TypeAlias = tuple[Guards, tuple[str, ...], tuple[int, ...], tuple[str, ...], tuple[str, ...]]
@@ -27,7 +28,21 @@ class Scope:
     above: Scope | None = None
     splits: dict[str, Split] = field(default_factory=dict)  # variables whose value is a condition on the rank
     unique: set[str] = field(default_factory=set)  # variables that contain the rank, a time or a random name
+    elsewhere: dict[str, Scope] = field(default_factory=dict)  # global and nonlocal variables: the scope that has them
+    looped: set[str] = field(default_factory=set)  # variables of loops, whose name says nothing about the rank
     unknown: set[str] = field(default_factory=set)  # parameters and variables of a function whose value is not known
+
+    def declare(self, name: str, *, is_global: bool) -> None:
+        """Note that a variable is a global one, or one of a function around."""
+        scope = self.above
+        while scope is not None and scope.above is not None and (is_global or name not in scope.names):
+            scope = scope.above
+        if scope is not None:
+            self.elsewhere[name] = scope
+
+    def home(self, name: str) -> Scope:
+        """Return the scope in which an assignment binds a name."""
+        return self.elsewhere.get(name, self)
 
     def find(self, name: str) -> str | None:
         """Return the resolved name of a variable, from this scope or one above it."""
@@ -44,6 +59,15 @@ class Scope:
         while scope is not None:
             if name in scope.names:
                 return name in scope.unknown
+            scope = scope.above
+        return False
+
+    def is_looped(self, name: str) -> bool:
+        """Whether a name is that of a variable of a loop, also in a comprehension."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return name in scope.looped
             scope = scope.above
         return False
 
@@ -83,6 +107,8 @@ class Function:
     guards: Guards = ()  # of its decorators
     read: bool = False
     decorated: bool = False  # by a decorator that may register it: a library can call it
+    is_property: bool = False
+    as_decorator: Guards | None = None  # the ranks on which it runs a function that it decorates, if it has done so
     returns: str | list[str | None] | None = None  # what it returns, resolved
     split: Split | None = None  # it returns a condition on the rank
     spot: Spot = ("", 1, 1, -1, OUTSIDE)
@@ -148,6 +174,7 @@ class Walk(Protocol):
     options: list[tuple[Spot, dict[str, Any]]]
     texts: list[tuple[Spot, dict[str, Any]]]
     cut: bool
+    copied: int
 
     @property
     def mask(self) -> Callable[[str, str], str]:
@@ -165,7 +192,7 @@ class Walk(Protocol):
 
 def under(around: Around, guards: Guards, conditions: tuple[str, ...], test: str) -> Around:
     """Return a context under a condition: its guards, and the condition itself if it is another one."""
-    tests = (*around[4], test) if guards else around[4]
+    tests = (*around[4], test) if guards and len(around[4]) < _MOST_TESTS else around[4]
     return merge_guards(around[0], guards), around[1] + conditions, around[2], around[3], tests
 
 

@@ -33,3 +33,8 @@ def annotated_object(annotation: ast.expr, value: ast.expr, frame: Frame) -> ast
 def names_in(target: ast.expr) -> list[str]:
     """Return the names in a target."""
     return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
+
+
+def names_stored(tree: ast.AST) -> set[str]:
+    """Return the variables that statements bind."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}

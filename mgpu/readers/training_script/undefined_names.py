@@ -49,7 +49,9 @@ def _uses(node: ast.AST, source: Source, missing: set[str], inside: str, seen: s
         for part in (*node.handlers, *node.finalbody):
             yield from _uses(part, source, missing, inside, seen)
         return
-    if isinstance(node, ast.If | ast.IfExp) and _is_guarded(node, source):
+    if isinstance(node, ast.If | ast.IfExp | ast.While) and _is_guarded(node, source):
+        return
+    if isinstance(node, ast.With | ast.AsyncWith) and any("suppress" in ast.unparse(one) for one in node.items):
         return
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         for part in (*node.decorator_list, *(node.bases if isinstance(node, ast.ClassDef) else _defaults(node))):
@@ -67,7 +69,7 @@ def _uses(node: ast.AST, source: Source, missing: set[str], inside: str, seen: s
                 break  # the rest is not reached
 
 
-def _is_guarded(node: ast.If | ast.IfExp, source: Source) -> bool:
+def _is_guarded(node: ast.If | ast.IfExp | ast.While, source: Source) -> bool:
     """Whether a condition may see to it that the name is defined, or nothing runs what is under it."""
     text = ast.unparse(node.test)
     if isinstance(node.test, ast.Constant) and not node.test.value:

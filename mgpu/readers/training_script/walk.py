@@ -11,33 +11,32 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mgpu.readers.training_script.alternatives import Alternatives
 from mgpu.readers.training_script.branches import (
+    case_ranks,
+    caught_context,
     caught_errors,
     constant_flags,
     fixed_value,
     is_for_one_process,
     leaves,
+    main_guard,
     remaining,
 )
 from mgpu.readers.training_script.call_arguments import bind_arguments
 from mgpu.readers.training_script.decided_tests import Constants, Place, decides
 from mgpu.readers.training_script.decorators import RANKS_OF, are_registering, own_ranks
-from mgpu.readers.training_script.imported_names import read_import, read_import_from
+from mgpu.readers.training_script.imported_names import read_declaration, read_import, read_import_from
 from mgpu.readers.training_script.names import MOST, Frame
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, asks_environment, merge_guards
 from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot, under, within
 from mgpu.readers.training_script.spawned import bind_rest, spawned_functions
-from mgpu.readers.training_script.targets import annotated_object, names_in, value_pairs
+from mgpu.readers.training_script.targets import annotated_object, names_in, names_stored, value_pairs
 from mgpu.readers.training_script.used_parameters import needed_classes
 
-STOPPED = "except StopIteration"  # the context of what is done when an iterator has ended
-INTERRUPTED = "except KeyboardInterrupt"  # the context of what is done when a user stops the run
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
+_MOST_BASES = 100  # of a class
 _RANKS = frozenset({"main", "local_main", "not_main"})
-# A model that only a run of several ranks has: it counts, not that of the other branch.
-_WRAPPED = re.compile(
-    r"torch\.nn\.parallel\.DistributedDataParallel\(\)|torch\.distributed\.fsdp\.(?:\w+\.)?FullyShardedDataParallel\(\)"
-)
 _ASKS_KIND = re.compile(r"(?:isinstance|hasattr)\(")
 
 
@@ -83,7 +82,7 @@ class Walk:
         self.options: list[tuple[Spot, dict[str, Any]]] = []
         self.texts: list[tuple[Spot, dict[str, Any]]] = []
         self.spawned: set[tuple[str, str]] = set()  # functions that get the number of their process
-        self.main_guard, self.cut, self.depth = False, False, 0
+        self.main_guard, self.cut, self.depth, self.copied = False, False, 0, 0  # copied: names, for branches
 
     def module(self, tree: ast.Module, source: Source, scope: Scope) -> Scope:
         """Read a file's top level, and the functions it calls."""
@@ -126,10 +125,11 @@ class Walk:
         yes, no = frame.split(node.test)
         words = frame.condition(node.test)
         if frame.number < 0 and "__name__" in words and "__main__" in words:
+            started, other = (node.orelse, node.body) if main_guard(node.test) is False else (node.body, node.orelse)
             if frame.source.file == "":  # in an imported module, it is not run
                 self.main_guard = True
-                self._body(node.body, frame, around)
-            self._body(node.orelse, frame, around)
+                self._body(started, frame, around)
+            self._body(other, frame, around)
             return
         if (fixed := self._fixed(node, frame)) is not None:
             self._body(node.body if fixed else node.orelse, frame, around)
@@ -142,22 +142,12 @@ class Walk:
         if not node.orelse:
             self._body(node.body, frame, outer)
             return
-        held = (frame.scope.names, self.attributes)
-        before = [dict(names) for names in held]
+        branches = Alternatives(frame)
         self._body(node.body, frame, outer)
-        bound = [
-            {name: value for name, value in names.items() if old.get(name) != value}
-            for names, old in zip(held, before, strict=True)
-        ]
-        for names, old, new in zip(held, before, bound, strict=True):  # the other branch starts from the old values
-            names.update({name: old[name] for name in new if name in old})
+        branches.end(yes, leaves=leaves(node.body))
         self._body(node.orelse, frame, under(around, no, no_words, frame.condition(node.test, negated=True)))
-        for names, old, new in zip(held, before, bound, strict=True):
-            kept = {name: value for name, value in new.items() if names.get(name) == old.get(name, value)}
-            wrapped = {name: value for name, value in new.items() if _WRAPPED.fullmatch(value)}
-            names.update(kept | wrapped)
-        if "distributed" in yes or _ASKS_KIND.match(words):  # the values of this branch, not those of the other
-            frame.scope.names.update(bound[0])
+        branches.end(no, leaves=leaves(node.orelse))
+        branches.merge(first=bool(_ASKS_KIND.match(words)))
 
     def _fixed(self, node: ast.If, frame: Frame) -> bool | None:
         """Return the value that a condition has in every run; None if it is not known."""
@@ -186,7 +176,8 @@ class Walk:
     def _while(self, node: ast.While, frame: Frame, around: Around) -> None:
         frame.look(node.test, around)
         inner = self._loop(node, frame, around, frame.source.words(node.test), "", "")
-        self._body(node.body, frame, inner)
+        ranks = tuple(guard for guard in frame.split(node.test)[0] if guard in _RANKS)  # `while rank == 0:`
+        self._body(node.body, frame, under(inner, ranks, (), frame.condition(node.test)))
         self._body(node.orelse, frame, around)
 
     def _loop(self, node: ast.stmt, frame: Frame, around: Around, over: str, source: str, target: str) -> Around:
@@ -207,26 +198,28 @@ class Walk:
 
     def _try(self, node: ast.Try, frame: Frame, around: Around) -> None:
         self._body(node.body, frame, within(around, *caught_errors(node)))
+        splits = frame.scope.splits  # `try: first = get_rank() == 0` counts, not `first = True` in its `except`
+        held = {name: splits[name] for one in node.handlers for name in names_stored(one) if name in splits}
         for handler in node.handlers:
-            ended = handler.type is not None and "StopIteration" in ast.unparse(handler.type)
-            interrupted = handler.type is not None and "KeyboardInterrupt" in ast.unparse(handler.type)
-            self._body(handler.body, frame, within(around, *(STOPPED,) * ended, *(INTERRUPTED,) * interrupted))
+            self._body(handler.body, frame, within(around, *caught_context(handler)))
+        splits.update(held)
         for body in (node.orelse, node.finalbody):
             self._body(body, frame, around)
 
     def _match(self, node: ast.Match, frame: Frame, around: Around) -> None:
         frame.look(node.subject, around)
+        branches = Alternatives(frame)
         for case in node.cases:
-            self._body(case.body, frame, around)
+            guards, words = case_ranks(node.subject, case, frame)
+            self._body(case.body, frame, under(around, guards, () if guards else (words,), words))
+            branches.end(guards, leaves=leaves(case.body))
+        branches.merge(first=False)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, frame: Frame, around: Around) -> None:
         guards: Guards = ()
         for decorator in node.decorator_list:
             frame.look(decorator, around)
-            name = (frame.resolve(decorator) or "").removesuffix("()").rpartition(".")[2]
-            own = self.by_name.get(f"{frame.owner}.{name}" if frame.owner else frame.resolve(decorator) or "")
-            found = own_ranks(own.node, frame.split) if own is not None else ()
-            guards = merge_guards(guards, RANKS_OF.get(name, found))
+            guards = merge_guards(guards, self._ranks_of(decorator, frame))
         decorated = are_registering(node.decorator_list, frame.resolve)
         unsure = (merge_guards(around[0], ("some",)), *around[1:])  # a caller may pass another value
         for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
@@ -237,13 +230,28 @@ class Walk:
             name, node, frame.scope, frame.source, len(self.functions), frame.owner, merge_guards(around[0], guards)
         )
         function.decorated, function.spot = decorated, frame.spot(node, OUTSIDE)
-        self.decorated += [
-            ((frame.resolve(one) or "").removesuffix("()"), function.number) for one in node.decorator_list
-        ]
+        names = [(frame.resolve(one) or "").removesuffix("()") for one in node.decorator_list]
+        function.is_property = any(one.endswith("property") for one in names)
+        self.decorated += [(one, function.number) for one in names]
         self.functions.append(function)
         self.by_name[known] = function
         if not frame.owner:
             frame.scope.names[node.name] = known
+
+    def _ranks_of(self, decorator: ast.expr, frame: Frame) -> Guards:
+        """Return the ranks on which a decorator runs its function."""
+        made_by = [decorator.func] if isinstance(decorator, ast.Call) else []
+        names = [frame.resolve(one) or "" for one in (decorator, *made_by)]
+        if (known := RANKS_OF.get(names[0].removesuffix("()").rpartition(".")[2])) is not None:
+            return known
+        names += [f"{frame.owner}.{one}" for one in names if frame.owner]
+        own = next((self.by_name[one] for one in names if one in self.by_name), None)
+        if own is None:
+            return ()
+        if own.as_decorator is None:
+            inside = Frame(self, own.source, own.scope, own.number, own.name)
+            own.as_decorator = own_ranks(own.node, inside.split)
+        return own.as_decorator
 
     def _class(self, node: ast.ClassDef, frame: Frame, around: Around) -> None:
         name = f"{frame.inside}.{node.name}" if frame.inside else node.name
@@ -300,9 +308,6 @@ class Walk:
         what["value"] = self.mask(what["target"], frame.value(value))
         self.sets.append((frame.spot(target, around), what))
 
-    def _expression(self, node: ast.Expr, frame: Frame, around: Around) -> None:
-        frame.look(node.value, around)
-
     def _jump(self, node: ast.Break | ast.Continue | ast.Return, frame: Frame, around: Around) -> None:
         if (around[2] or (isinstance(node, ast.Return) and _RANKS.intersection(around[0]))) and len(self.jumps) < MOST:
             self.jumps.append((frame.spot(node, around), {"kind": type(node).__name__.lower()}))
@@ -346,19 +351,20 @@ class Walk:
             return None
         function.sites.append(frame.spot(node, around))
         function.calls.append((node, frame.source.flags))
-        if not function.read and self.depth < _DEEPEST and isinstance(node, ast.Call):
-            self.enter(function, bind_arguments(function, node, frame))
+        if not function.read and self.depth < _DEEPEST and (isinstance(node, ast.Call) or function.is_property):
+            given = bind_arguments(function, node, frame) if isinstance(node, ast.Call) else Scope({}, function.scope)
+            self.enter(function, given)
         return function
 
     def all_bases(self, name: str) -> list[str]:
         """Return the base classes of one of the script's classes, and theirs; nothing for any other name."""
-        found: list[str] = []
+        found: dict[str, None] = {}
         open_ = list(self.bases.get(name, ()))
-        while open_:
-            if (base := open_.pop(0)) and base not in found:
-                found.append(base)
+        for base in open_:  # grows during the loop
+            if base and base not in found and len(found) < _MOST_BASES:
+                found[base] = None
                 open_ += self.bases.get(base, ())
-        return found
+        return list(found)
 
     def own_function(self, name: str) -> Function | None:
         """Return the script's function with a resolved name: a function, a method, or the __init__ of a class."""
@@ -371,12 +377,10 @@ class Walk:
         return self._method(name, "__init__") if name in self.bases else None
 
     def _method(self, owner: str, name: str) -> Function | None:
-        seen: set[str] = set()
-        while owner in self.bases and owner not in seen:
-            seen.add(owner)
+        for _ in range(_MOST_BASES):
             if (found := self.by_name.get(f"{owner}.{name}")) is not None:
                 return found
-            owner = next((base for base in self.bases[owner] if base in self.bases), "")
+            owner = next((base for base in self.bases.get(owner, ()) if base in self.bases), "")
         return None
 
 
@@ -386,8 +390,9 @@ _STATEMENTS: dict[type[ast.stmt], Callable[..., None]] = {
     ast.AsyncWith: Walk._with, ast.Try: Walk._try, ast.Match: Walk._match, ast.FunctionDef: Walk._function,
     ast.AsyncFunctionDef: Walk._function, ast.ClassDef: Walk._class, ast.Import: read_import,
     ast.ImportFrom: read_import_from, ast.Assign: Walk._assign, ast.AnnAssign: Walk._annotated_assign,
-    ast.AugAssign: Walk._augmented_assign, ast.Expr: Walk._expression, ast.Return: Walk._return,
-    ast.Raise: Walk._raise, ast.Break: Walk._jump, ast.Continue: Walk._jump,
+    ast.AugAssign: Walk._augmented_assign, ast.Return: Walk._return,
+    ast.Raise: Walk._raise, ast.Break: Walk._jump, ast.Continue: Walk._jump, ast.Global: read_declaration,
+    ast.Nonlocal: read_declaration,
 }
 # fmt: on
 if hasattr(ast, "TryStar"):
