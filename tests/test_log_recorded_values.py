@@ -97,6 +97,7 @@ def test_values_name_what_the_message_does_not(error: str, values: dict[str, str
         ("IndexError: Target -5 is out of bounds.", {"a": "float32 [8, 2] on cpu", "y": "int64 [8] on cpu, all -5"}),
         ("TypeError: f(): argument 'a' (position 1) must be Tensor, not NoneType", {"a": "None", "b": "None"}),
         ("RuntimeError: shape '[16, 256]' is invalid for input of size 3072", {"x": "float32 [16, 192] on cpu"}),
+        ("RuntimeError: shape '[16, 0]' is invalid for input of size 3072", {"x": "float32 [12, 256] on cpu"}),
         ("RuntimeError: shape '[16, 256]' is invalid for input of size 3000", {"x": "float32 [12, 250] on cpu"}),
         ("RuntimeError: shape '[-1, 256]' is invalid for input of size 3000", {"x": "float32 [12, 250] on cpu"}),
         ("RuntimeError: shape '[16, 256]' is invalid for input of size 3072", {"y": "float32 [9, 4] on cpu"}),

@@ -28,7 +28,7 @@ def rows_written(one: UncaughtException) -> Iterator[str]:
 
 def _of_reshape(shape: list[int], count: int, lines: tuple[LineValues, ...]) -> Iterator[str]:
     written, rest = shape[0], math.prod(shape[1:])
-    if written < 1 or len(shape) < 2 or not count:
+    if written < 1 or len(shape) < 2 or not count or not rest:
         return
     here = [(name, sizes) for name, sizes in _tensors(lines[:1]) if math.prod(sizes) == count]
     if len(here) == 1:
@@ -49,7 +49,7 @@ def _of_reshape(shape: list[int], count: int, lines: tuple[LineValues, ...]) -> 
 
 
 def _of_layer(rows: int, features: int, expected: int, one: UncaughtException) -> Iterator[str]:
-    right, odd = divmod(rows * features, expected)
+    right, odd = divmod(rows * features, expected) if expected else (rows, 0)  # 0: a weight is empty
     if odd or right == rows:
         return
     batch = next((name for name, sizes in _tensors(one.recorded[1:]) if sizes[0] == right), None)
