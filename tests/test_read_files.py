@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from mgpu.engine import root_cause
 from mgpu.hangs.hang_evidence import INJECTED
 from mgpu.readers import recorded_values
 from mgpu.readers.log import read
+from mgpu.recorder.inject import _mgpu_raised
 from mgpu.snapshot import EndedRank, LineValues, ReadFile, Run
 from tests.conftest import Run as Command
 from tests.conftest import environment
@@ -304,3 +306,13 @@ def test_a_launch_names_the_line_of_the_file(mgpu: Command, tmp_path: Path) -> N
     shown = " ".join(done.stderr.split())
     assert done.returncode == 1 and "line 4 of rows.jsonl is not JSON: Expecting value at column 8" in shown, shown
     assert "sed -n 4p rows.jsonl | cat -v" in shown
+
+
+def test_a_file_system_that_does_not_answer_keeps_no_rank_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = threading.Event()
+    monkeypatch.setattr(_mgpu_raised, "_LOOK_S", 0.05)
+    assert _mgpu_raised._in_time(ends.wait) is None
+    ends.set()
+    monkeypatch.setattr(_mgpu_raised, "_LOOK_S", 10.0)
+    assert _mgpu_raised._in_time(lambda name: name, "found") == "found"
+    assert _mgpu_raised._in_time(open, "/none/of/this") is None  # and nothing is printed
