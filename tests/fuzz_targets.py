@@ -33,7 +33,7 @@ from mgpu.engine import plugins, selections
 from mgpu.errors import MgpuError
 from mgpu.fleet import artifacts, far_run, hosts_doctor, hosts_run, hosts_verdict, verified_hosts, worker
 from mgpu.fleet import load as fleet_reading
-from mgpu.hangs import hang_evidence, hang_files
+from mgpu.hangs import hang_evidence, hang_files, stack_requests
 from mgpu.hosts import named_hosts
 from mgpu.launch import (
     gpu_readings_file,
@@ -572,7 +572,7 @@ def proc_of(path: Path) -> None:
         module.file_reading = SimpleNamespace(read_part=lambda _, **limits: original.read_part(path, **limits))
     try:
         for look in (
-            hang_evidence._io_bytes, hang_evidence._switches, hang_evidence._listens, system_calls.waits_for,
+            hang_evidence._io_bytes, hang_evidence._switches, stack_requests.listens, system_calls.waits_for,
         ):  # fmt: skip
             look(os.getpid())
     finally:

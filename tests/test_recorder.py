@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from mgpu.hangs import hang_evidence
+from mgpu.hangs import hang_evidence, stack_requests
 from mgpu.hangs.hang_evidence import INJECTED, RECORDED, Inquiry
 from mgpu.launchers.port import free_port
 from mgpu.process import processes
 from mgpu.process.command import Command
-from mgpu.recorder.inject._mgpu_recorder import BEAT, FOLDER, MEMORY_AT, SIGNAL
+from mgpu.recorder.inject._mgpu_recorder import BEAT, FOLDER, MEMORY_AT, SIGNAL, SIGNAL_TO_PYTHON
 from mgpu.snapshot import NOT_LOADED
 from mgpu.structured_text import json_of
 from tests.conftest import PYTHONPATH, ROOT, environment, need
@@ -123,7 +123,7 @@ def test_it_imports_no_torch_and_little_else(tmp_path: Path) -> None:
 
 def test_a_process_that_is_no_rank_gets_no_handler(tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
     pid = asleep(started, ASLEEP, variables(tmp_path, rank=""))
-    assert not hang_evidence._listens(pid)
+    assert not stack_requests.listens(pid)
     assert looked_at(tmp_path, pid).silent == NOT_LOADED
     assert processes.state_of(pid) not in (None, "ended"), "the signal would have ended it"
     assert names(tmp_path, "*") == []
@@ -468,6 +468,55 @@ def test_ranks_that_mp_spawn_starts(tmp_path: Path, started: list[subprocess.Pop
         assert worker.frames[0].line == 10 and worker.frames[0].text.startswith("if index == 5")
     for one in processes.with_descendants(process.pid)[::-1]:
         os.kill(one, signal.SIGKILL)
+
+
+# Runs Python code in three threads, or C code that keeps Python's lock.
+BUSY = """
+import sys, threading
+def fib(n):
+    return n if n < 2 else (lambda a, b: a + b)(fib(n - 1), fib(n - 2))
+def work():
+    while True:
+        fib(9), eval(compile("(lambda q: q * 2)(3)", "<text>", "eval"))
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+print("busy", flush=True)
+work()
+"""
+BUSY_IN_C = "print('busy', flush=True)\nsum(range(10**11))\n"
+
+
+def test_a_process_that_runs_python_code_is_not_harmed(tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
+    """Without a process group, as a loader's worker. Where faulthandler walks changing frames, Python crashes."""
+    pid = asleep(started, BUSY, variables(tmp_path))
+    wait_for(lambda: looked_at(tmp_path, pid).frames[-1].line == 11, 10)  # 10: still in print()
+    for _ in range(120):
+        inquiry = Inquiry(tmp_path, {3: processes.Rank(pid)})
+        inquiry.ask()
+        inquiry._ready_at += 10
+        while inquiry.is_waiting() and started[0].poll() is None:
+            time.sleep(0.001)
+        assert started[0].poll() is None, "asking ended it"
+        frames = inquiry.result()[0][0].frames
+        assert frames[-1].line == 11 and not any("_mgpu_recorder" in frame.file for frame in frames), frames
+
+
+def test_a_running_process_gets_the_signal_that_python_handles(
+    tmp_path: Path, started: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid, sent = asleep(started, BUSY.replace("range(2)", "range(0)"), variables(tmp_path)), []
+    monkeypatch.setattr(processes, "signal_thread", lambda pid, thread, number: sent.append(number))
+    requests = stack_requests.StackRequests()
+    wait_for(lambda: processes.state_of(pid) == "running", 10)
+    requests.send(pid)
+    assert sent == [SIGNAL_TO_PYTHON] and not requests.insist([])
+    wait_for(lambda: requests.insist([pid]), 10)  # silent in 0.2 s of its CPU time: it is in C code
+    assert sent == [SIGNAL_TO_PYTHON, SIGNAL]
+
+
+def test_c_code_that_keeps_the_lock_and_runs(tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
+    pid = asleep(started, BUSY_IN_C, variables(tmp_path))
+    wait_for(lambda: [frame.line for frame in looked_at(tmp_path, pid).frames] == [2], 10)  # 1: still in print()
 
 
 SLEEPS_IN_C = """

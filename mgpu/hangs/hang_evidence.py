@@ -20,12 +20,13 @@ from typing import Any
 from mgpu import file_reading, messages
 from mgpu.errors import reason
 from mgpu.hangs import ras_query, unanswered
+from mgpu.hangs.stack_requests import StackRequests, listens
 from mgpu.process import processes, system_calls
 from mgpu.process.command import Command
 from mgpu.readers import flight_recorder
 from mgpu.readers.stack_dump import MOST_FRAMES, frame_at, main_thread
 from mgpu.recorder.inject._mgpu_finite import EVERY as NAN_CHECK
-from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT, ASK_STACKS, BEAT, FOLDER, SIGNAL, THREAD
+from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT, ASK_STACKS, BEAT, FOLDER
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import NOT_LOADED, Collective, HangRank, StackFrame, Worker
 from mgpu.snapshot.hang_facts import own_frame
@@ -36,7 +37,7 @@ INJECTED = Path(__file__).resolve().parent.parent / "recorder" / "inject"
 RECORDED = "recorder"  # the folder in the run's folder
 ANSWER_S = 0.6  # stacks take milliseconds, the flight recorder some 20
 _THREAD_S = 0.25  # until a rank whose thread does not answer gets the signal: its main thread may keep Python's lock
-_UNINTERRUPTIBLE = "in uninterruptible sleep"  # a state of `processes.state_of`
+_WRITES_S = 0.02  # after the last line, a stack is whole
 _BUSY = 0.1  # of a CPU
 _RUNNABLE = 0.75  # of the time in which one thread runs or could run: on a crowded machine it gets less of a CPU
 _LITTLE_BYTES = 64 << 10  # heartbeats of torch's store are less
@@ -120,7 +121,7 @@ class Inquiry:
 
     The thread in a rank writes the stacks of all threads, so that the main one is not interrupted: a signal ends a
     `sleep(3)`, `poll` or `select` of C code early (signal(7): they are never restarted). Only a process without that
-    thread, or whose thread does not answer, gets the signal.
+    thread, or whose thread does not answer, gets a signal (stack_requests.py).
     """
 
     folder: Path
@@ -128,7 +129,9 @@ class Inquiry:
     _ready_at: float = 0.0  # when the answers are read, complete or not
     _signal_at: float = 0.0
     _unsignaled: set[int] = field(default_factory=set)  # processes whose thread was asked
+    _signals: StackRequests = field(default_factory=StackRequests)
     _sizes: dict[int, tuple[Path, int]] = field(default_factory=dict)  # pid -> its stack file, and its size before
+    _grown: tuple[float, dict[int, int]] = (0.0, {})  # when these files had these sizes
     _samples: dict[int, list[_Sample]] = field(default_factory=dict)
     _flights: dict[int, Path] = field(default_factory=dict)  # rank -> what it writes
     _ras: ras_query.Query | None = None
@@ -150,8 +153,7 @@ class Inquiry:
             if self._ask_recorder(rank, process.pid, ASK_STACKS + ASK_FLIGHT):
                 self._unsignaled = {*self._unsignaled, process.pid} & self._sizes.keys()
             for pid in self._sizes.keys() & set(pids) - self._unsignaled:
-                if _listens(pid):
-                    processes.signal_thread(pid, _answering_thread(pid), SIGNAL)
+                self._signals.send(pid)
         if self._ras is None and ras_query.listens(where := self._ras_address(), self._samples):
             self._ras = ras_query.Query(where)
 
@@ -186,22 +188,31 @@ class Inquiry:
         self._ready_at = time.monotonic() + ANSWER_S
 
     def is_waiting(self) -> bool:
-        """Whether answers may still come. Signals the ranks whose thread has not answered in time."""
+        """Whether answers may still come. Signals the processes that have not answered in time."""
         now = time.monotonic()
-        if self._unsignaled and now >= self._signal_at:
-            for pid in self._unsignaled:
-                path, before = self._sizes[pid]
-                if _size(path) <= before and _listens(pid):
-                    processes.signal_thread(pid, _answering_thread(pid), SIGNAL)
-                    self._ready_at = now + ANSWER_S
+        if now >= self._signal_at:
+            silent = [pid for pid, (path, before) in self._sizes.items() if _size(path) <= before]
+            late = self._unsignaled.intersection(silent)
+            for pid in late:
+                self._signals.send(pid)
+            if late or self._signals.insist(silent):
+                self._ready_at = now + ANSWER_S
             self._unsignaled = set()
         return now < self._ready_at and not self._is_answered()
 
     def _is_answered(self) -> bool:
         """Whether every process that can answer has written its stack and its collectives."""
-        stacks = all(_size(path) > size or not _listens(pid) for pid, (path, size) in self._sizes.items())
+        stacks = all(_size(path) > size or not listens(pid) for pid, (path, size) in self._sizes.items())
+        stacks = stacks and self._are_whole()
         asked = (path for path in self._flights.values() if path.with_suffix(".ask").exists())
         return stacks and all(path.exists() for path in asked)
+
+    def _are_whole(self) -> bool:
+        """Whether the files have not grown for a while: a stack is written line by line."""
+        now, sizes = time.monotonic(), {pid: _size(path) for pid, (path, _) in self._sizes.items()}
+        if sizes != self._grown[1]:
+            self._grown = (now, sizes)
+        return now - self._grown[0] >= _WRITES_S
 
     def read(self) -> None:
         """Read the stacks that were written after the last `ask`."""
@@ -361,24 +372,9 @@ def _switches(pid: int) -> int | None:
     return None
 
 
-def _listens(pid: int) -> bool:
-    """Whether a process has a handler for the signal, which would end it otherwise; and can run it now."""
-    try:
-        return bool(int(processes.status_of(pid, "SigCgt"), 16) >> (SIGNAL - 1) & 1)
-    except ValueError:
-        return False
-
-
 def _is_at_exit(frames: tuple[StackFrame, ...]) -> bool:
     """Whether no frame is that of a script: at its end, Python runs exit functions and finalizers."""
     return 0 < len(frames) < MOST_FRAMES and all(frame.function != "<module>" for frame in frames)
-
-
-def _answering_thread(pid: int) -> int:
-    """Return the main thread; if the kernel does not run it, the recorder's own. The handler writes all stacks."""
-    if processes.state_of(pid) != _UNINTERRUPTIBLE:
-        return pid
-    return next((tid for tid in processes.threads_of(pid) if processes.thread_name(pid, tid) == THREAD), pid)
 
 
 def _size(path: Path) -> int:

@@ -197,6 +197,15 @@ def runnable_s(pid: int) -> dict[int, float]:
     return found
 
 
+def thread_s(pid: int, thread: int) -> float:
+    """Return the CPU time of a thread; 0.0 if there is no such thread."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
 def thread_name(pid: int, thread: int) -> str:
     """Return the name of a thread, as the kernel has it; "" if there is no such thread."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from functools import cache
@@ -13,7 +14,8 @@ from mgpu.snapshot import StackFrame
 from mgpu.text import clean
 
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.+)')
-_THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+")
+_THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+|Stack \(most recent call first\)")
+_OF_RECORDER = re.compile(r"/_mgpu_recorder\.py$")  # in a handler of Python, it is the innermost
 _LONGEST = 120  # characters of a line of code
 MOST_FRAMES = 60
 _MOST_BYTES = 2 << 20  # of a file of code
@@ -31,7 +33,10 @@ def main_thread(dump: str) -> tuple[StackFrame, ...] | None:
             threads.append([])
         elif threads and (found := _FRAME.match(line)):
             threads[-1].append(frame_at(found[1], int(found[2]), found[3]))
-    return tuple(threads[-1][:MOST_FRAMES]) if threads else None
+    if not threads:
+        return None
+    outside = itertools.dropwhile(lambda frame: _OF_RECORDER.search(frame.file) is not None, threads[-1])
+    return tuple(itertools.islice(outside, MOST_FRAMES))
 
 
 def frame_at(file: str, line: int, function: str, *, with_code: bool = True) -> StackFrame:

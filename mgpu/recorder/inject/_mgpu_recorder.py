@@ -11,6 +11,7 @@ Runs with any Python from 3.8 on. It never imports torch.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found] # without the enumerations of `signal`, whose import takes longer
 import contextlib
 import faulthandler
 import os
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
 FOLDER = "MGPU_RECORDER"  # the variable that names the folder; in a Slurm job with NODE for the name of the node
 NODE = "%N"
-# A real-time signal: SIGUSR1 and SIGUSR2 belong to training scripts (Slurm sends them before a time limit).
-SIGNAL = 50
+# Real-time signals: SIGUSR1 and SIGUSR2 belong to training scripts (Slurm sends them before a time limit). The thread
+# that gets it writes its own stack; it writes all; Python writes all, once it handles signals (stack_requests.py).
+SIGNAL, SIGNAL_FOR_ALL, SIGNAL_TO_PYTHON = 50, 51, 52
 THREAD = "mgpu-recorder"  # name of the thread that answers requests
 # Requests through the FIFO.
 ASK_FLIGHT, ASK_STACKS = b"f", b"s"
@@ -43,8 +45,7 @@ MEMORY_AT = _HEAD_BYTES + STEPS * _STEP_BYTES
 _MEMORY_S = 1.0  # between two looks at the memory, which take some 50 us
 _DUMPS = ("_dump_fr_trace", "_dump_nccl_trace")  # torch 2.9 and later, 2.5 and later
 _FINITE = ("torch.autograd", "torch.nn.utils.clip_grad", "torch.amp.grad_scaler", "transformers.trainer")
-_MOST_ENTRIES = 200  # of the flight recorder
-_MOST_FRAMES = 12  # of each
+_MOST_ENTRIES, _MOST_FRAMES = 200, 12  # of the flight recorder; of each entry
 
 
 class Recorder:
@@ -84,11 +85,14 @@ class Recorder:
         self.rank = rank
         path = self.path("stacks")
         self._stacks = open(path + ".tmp", "wb", buffering=0)  # noqa: SIM115 - faulthandler keeps it
-        faulthandler.register(SIGNAL, file=self._stacks, all_threads=True, chain=False)
+        faulthandler.register(SIGNAL, file=self._stacks, all_threads=False, chain=False)
+        faulthandler.register(SIGNAL_FOR_ALL, file=self._stacks, all_threads=True, chain=False)
+        with contextlib.suppress(ValueError):  # not in the main thread
+            _signal.signal(SIGNAL_TO_PYTHON, self.dump_stacks)
         os.replace(path + ".tmp", path)  # a file that exists answers
 
-    def dump_stacks(self) -> None:
-        """Write the stacks from this thread: the kernel may not run the main one."""
+    def dump_stacks(self, *_: Any) -> None:
+        """Write the stacks from this thread, which has Python's lock: no other one changes its frames."""
         if self._stacks is not None:
             faulthandler.dump_traceback(self._stacks, all_threads=True)
 
@@ -147,7 +151,7 @@ class Recorder:
         try:
             self.attend(self.rank or 0)
         except OSError:
-            faulthandler.unregister(SIGNAL)
+            faulthandler.unregister(SIGNAL)  # then none is sent
 
 
 RECORDER = Recorder()
