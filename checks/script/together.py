@@ -214,7 +214,7 @@ def _leaves_alone(script: Script, jump: ScriptJump) -> bool:
 def _own_ranks(script: Script, spot: InScript, loop: int) -> set[str]:
     """Return the guards of a spot that select ranks inside a loop."""
     around = script.loops[loop].guards if loop < len(script.loops) else ()
-    return _ALONE.intersection(spot.guards) - set(around)
+    return {guard for guard in spot.guards if guard in _ALONE and guard not in around}
 
 
 def _decision_of_rank_0(script: Script) -> Fix:

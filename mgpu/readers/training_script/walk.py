@@ -33,6 +33,7 @@ from mgpu.readers.training_script.used_parameters import needed_classes
 
 STOPPED = "except StopIteration"  # the context of what is done when an iterator has ended
 INTERRUPTED = "except KeyboardInterrupt"  # the context of what is done when a user stops the run
+HANDLED = "except"  # the context of what is done after any other error
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
 _RANKS = frozenset({"main", "local_main", "not_main"})
 _ASKS_KIND = re.compile(r"(?:isinstance|hasattr)\(")
@@ -197,7 +198,8 @@ class Walk:
         for handler in node.handlers:
             ended = handler.type is not None and "StopIteration" in ast.unparse(handler.type)
             interrupted = handler.type is not None and "KeyboardInterrupt" in ast.unparse(handler.type)
-            self._body(handler.body, frame, within(around, *(STOPPED,) * ended, *(INTERRUPTED,) * interrupted))
+            contexts = (*(STOPPED,) * ended, *(INTERRUPTED,) * interrupted)
+            self._body(handler.body, frame, within(around, *(contexts or (HANDLED,))))
         for body in (node.orelse, node.finalbody):
             self._body(body, frame, around)
 
