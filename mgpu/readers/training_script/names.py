@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from mgpu.readers.training_script.aliases import canonical
 from mgpu.readers.training_script.held_conditions import held_condition
 from mgpu.readers.training_script.known_libraries import defined_option
-from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify, merge_guards
+from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify, is_rank, merge_guards
 from mgpu.readers.training_script.scopes import LONGEST, Around, Scope, Source, Spot, Walk
 from mgpu.readers.training_script.unique_texts import (
     USES_PATH,
@@ -366,7 +366,8 @@ class Frame:
                 for base in self.walk.all_bases((above or "").removesuffix("()")):  # whose methods read it too
                     self.walk.splits.setdefault(f"{base}().{target.attr}", split)
             self.walk.attributes.pop(name, None)
-            if split == NOTHING and given is not None and given != name and name not in given:
+            of_rank = split == NOTHING or is_rank(given or "")  # `self.number = get_rank()` is both
+            if of_rank and given is not None and given != name and name not in given:
                 self.walk.attributes[name] = given
 
     def forget(self, name: str, *, unique: bool) -> None:
