@@ -34,7 +34,13 @@ _SELECTS = (
     r"|HfArgumentParser\(\)\.parse\w*|TrlParser\(\)\.parse\w*)|accelerate\.(?:Accelerator|PartialState)"
     r"|deepspeed\.(?:initialize|init_distributed)|.*\.set_device"
 )
-_GLOBAL = ("torch.distributed.get_rank()", "os.environ['RANK']")
+# The global rank, and the variable with the local rank of the same launcher.
+_GLOBAL = {
+    "torch.distributed.get_rank()": "LOCAL_RANK",
+    "os.environ['RANK']": "LOCAL_RANK",
+    "os.environ['SLURM_PROCID']": "SLURM_LOCALID",
+    "os.environ['OMPI_COMM_WORLD_RANK']": "OMPI_COMM_WORLD_LOCAL_RANK",
+}
 _OWN = "int(os.environ['LOCAL_RANK'])"
 
 
@@ -219,29 +225,33 @@ def script_device_by_global_rank(script: Script) -> Answer:
             value = re.fullmatch(
                 r"\[\s*(.*?)\s*\]", call.keywords.get("device_ids") or argument(call, 1, "device_ids") or ""
             )
-            if value and not script.spawns and _is_global_rank(script, call, value[1]):
-                return finding(script, call, "device_ids is the global rank", commands(f"device_ids=[{_OWN}]"))
-        elif (argument(call, 0, "device") in _GLOBAL) or (
-            call.written and not script.spawns and _is_global_rank(script, call, call.written[0])
-        ):
-            return finding(
-                script, call, "the GPU is selected by the global rank", commands(f"torch.cuda.set_device({_OWN})")
-            )
+            if value and not script.spawns and (local := _local_of_global(script, call, value[1])):
+                fix = commands(f"device_ids=[int(os.environ['{local}'])]")
+                return finding(script, call, "device_ids is the global rank", fix)
+            continue
+        local = _GLOBAL.get(argument(call, 0, "device") or "", "")
+        if not local and call.written and not script.spawns:
+            local = _local_of_global(script, call, call.written[0])
+        if local:
+            fix = commands(f"torch.cuda.set_device(int(os.environ['{local}']))")
+            return finding(script, call, "the GPU is selected by the global rank", fix)
     return Ok("no GPU is selected by the global rank")
 
 
-def _is_global_rank(script: Script, spot: InScript, written: str) -> bool:
-    """Whether an expression is the global rank: get_rank(), or a variable of this function with nothing else."""
+def _local_of_global(script: Script, spot: InScript, written: str) -> str:
+    """Return the variable to use in place of an expression that is the global rank; empty if it is not certainly that.
+
+    The global rank: get_rank(), or a variable of this function with nothing else.
+    """
     if re.fullmatch(r"(?:dist|torch\.distributed)\.get_rank\(\)", written):
-        return True
+        return "LOCAL_RANK"
     place = (spot.file, spot.function)
     made = [call for call in script.calls if (call.file, call.function) == place and written in call.targets]
     others = [one.value for one in script.sets if (one.file, one.function) == place and one.target == written]
-    return (
-        bool(made)
-        and all(call.name == _GLOBAL[0][:-2] or (call.name == "int" and call.arguments == _GLOBAL[1:]) for call in made)
-        and all(re.fullmatch(r"-?\d+", value) for value in others)
-    )
+    values = {f"{call.name}()" if call.name != "int" else "".join(call.arguments) for call in made}
+    if len(values) != 1 or not all(re.fullmatch(r"-?\d+", value) for value in others):
+        return ""
+    return _GLOBAL.get(values.pop(), "")
 
 
 @check(Severity.WARNING, source=DDP_DOC, tags=("leads_to_gpu_error",))
