@@ -19,6 +19,8 @@ _COLLECTIVES = (
     r"(?:gather|gather_for_metrics|reduce|pad_across_processes|wait_for_everyone)"
     r"|accelerate\.utils\.(?:gather|gather_object|broadcast|broadcast_object_list|reduce|wait_for_everyone)"
     r"|.+\.full_tensor"
+    # "This method will hang ... if it's called just for the process with rank 0" (DeepSpeed's documentation).
+    r"|deepspeed\.initialize\(\)(?:\[0\])?\.save_checkpoint"
 )
 # Calls that wait for all ranks if the weights are sharded.
 _OF_SHARDS = r"accelerate\.Accelerator\(\)\.(?:save_state|get_state_dict|save_model)"

@@ -162,6 +162,8 @@ class Frame:
             (keyword.arg or "**"): walk.mask(keyword.arg or "", self.value(keyword.value)) for keyword in node.keywords
         }
         unique = [one for one in _given(node) if self.is_unique(one)] if USES_PATH.search(name) else []
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "mkdir" and self.is_unique_part(node.func.value):
+            unique.append(node.func.value)
         what = {
             "name": name,
             "arguments": tuple(walk.mask("", self.value(argument)) for argument in node.args),
