@@ -6,7 +6,7 @@ import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import Command, shell
-from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
+from mgpu.snapshot import InScript, Script, ScriptCall, ScriptOption, ScriptSet
 
 from ._calls import (
     DDP,
@@ -15,13 +15,14 @@ from ._calls import (
     argument,
     calls,
     finding,
+    plain_option,
     reached_calls,
     sets,
     text_of,
     trainer_calls,
     trains,
 )
-from ._rank_paths import backward_calls, callers, is_after_all
+from ._rank_paths import backward_calls, callers, dotted_names, is_after_all, mentions_rank
 from ._slurm_ranks import has_one_gpu_per_task
 
 _CUDA_SEMANTICS = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
@@ -111,6 +112,31 @@ def _is_only_named(spot: InScript) -> bool:
     )
 
 
+def _fixed_by_default(script: Script) -> ScriptOption | None:
+    """Return the option that names a GPU by number if it is not given, and on which all ranks train."""
+    given = {text.partition("=")[0] for text in script.arguments}
+    given |= {text.partition("=")[0] for start in script.starts for text in start.arguments}
+    roots = {target for call in script.calls if call.name.endswith("parse_args") for target in call.targets}
+    roots |= {"args", "opt", "opts", "flags"}
+    changed = {one.target for one in script.sets} | {target for call in script.calls for target in call.targets}
+    for option in script.options:
+        if not re.fullmatch(r"'cuda:\d+'", option.default or "") or _is_on_some_ranks(option):
+            continue
+        if not option.names or given.intersection(option.names):
+            continue
+        names = {f"{root}.{plain_option(name)}" for root in roots for name in option.names if name.startswith("--")}
+        used = [call for call in calls(script, _MOVES) if names & dotted_names(call.written)]
+        used = [call for call in used if not _is_on_some_ranks(call) and not _is_replaced(script, call)]
+        if used and not names & changed and not any(map(_mentions_rank_near, used)):
+            return option
+    return None
+
+
+def _mentions_rank_near(call: ScriptCall) -> bool:
+    """Whether the rank may decide whether a call runs, or what it is given."""
+    return mentions_rank(*call.conditions, *call.guarded_by, *call.written)
+
+
 @check(Severity.WARNING, source=_CUDA_SEMANTICS, tags=("leads_to_gpu_error",))
 def script_device_fixed(script: Script) -> Answer:
     """The script names a GPU by number.
@@ -135,6 +161,9 @@ def script_device_fixed(script: Script) -> Answer:
     ]
     spots = [(spot, device) for spot, device in spots if not _is_replaced(script, spot) and not _is_only_named(spot)]
     spots = [(spot, device) for spot, device in spots if not _is_never_needed(script, spot)]
+    if not spots and (option := _fixed_by_default(script)):
+        title = f"{option.names[-1]} is {text_of(option.default)} by default, the same GPU on every rank"
+        return finding(script, option, title, commands(f"device = torch.device('cuda', {_OWN})"))
     if not spots:
         return Ok("no GPU is named by number")
     spots.sort(key=lambda pair: (pair[0].file, pair[0].line, pair[0].column))
