@@ -86,6 +86,11 @@ def script_meeting_point_fixed(script: Script) -> Answer:
                 (python('dist.init_process_group("{:id}")', backend),),
             )
             return finding(script, call, f"init_method is fixed: {method}", fix, why=_STORE)
+    return _overwritten(script) or Ok("the launcher sets the rendezvous address")
+
+
+def _overwritten(script: Script) -> Answer | None:
+    """Return the finding about MASTER_PORT that the script sets to another value; None if there is none."""
     put = [one for one in sets(script, _MEETING) if one.reached]
     for one in put:
         sets_port = one.target.startswith("os.environ['MASTER_PORT")
@@ -104,7 +109,7 @@ def script_meeting_point_fixed(script: Script) -> Answer:
                 line = python("os.environ.setdefault('{:name}', '{:host}')", name, given)
                 fix = Fix("Remove the line, or set only a default.", (line,))
             return finding(script, one, f"{name} is overwritten with {given}", fix, others, why=_STORE)
-    return Ok("the launcher sets the rendezvous address")
+    return None
 
 
 def _starts_its_ranks(script: Script) -> bool:
