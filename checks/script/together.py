@@ -9,7 +9,16 @@ from mgpu.snapshot import Config, InScript, Script, ScriptCall, ScriptJump
 from mgpu.text import counted
 
 from ._calls import argument, calls, finding, reached_calls, unpacks
-from ._rank_paths import ONE_RANK, backward_calls, own_loop, training_loops, trains, visibly_called, with_accelerate
+from ._rank_paths import (
+    ONE_RANK,
+    backward_calls,
+    dotted_names,
+    own_loop,
+    training_loops,
+    trains,
+    visibly_called,
+    with_accelerate,
+)
 
 _COLLECTIVE_FUNCTIONS = "https://docs.pytorch.org/docs/stable/distributed.html#collective-functions"
 _COLLECTIVES = (
@@ -203,6 +212,8 @@ def _leaves_alone(script: Script, jump: ScriptJump) -> bool:
     trained = [call for call in backward_calls(script) if loop in call.loops and not _own_ranks(script, call, loop)]
     if jump.kind != "break" or not ONE_RANK.intersection(own) or "single" in jump.guards or not trained:
         return False
+    if _is_last_round(script, jump):
+        return False
     if not script.loops[loop].target and "(" in script.loops[loop].over:
         return False  # `while not os.path.exists("stop"):`, which rank 0 may make true for the others
     sent = [call for call in script.calls if loop in call.loops and _SENDS.search(call.name)]
@@ -211,6 +222,13 @@ def _leaves_alone(script: Script, jump: ScriptJump) -> bool:
     others = [one for one in script.jumps if loop in one.loops and one.kind in ("break", "return")]
     exits = [call for call in calls(script, _EXITS) if loop in call.loops]
     return all(ONE_RANK.intersection(_own_ranks(script, one, loop)) for one in (*others, *exits) if one is not jump)
+
+
+def _is_last_round(script: Script, jump: ScriptJump) -> bool:
+    """Whether a loop is left after a number of rounds, after which the others may leave it as well."""
+    counter = "|".join(map(re.escape, dotted_names([script.loops[jump.loops[-1]].target]))) or "(?!)"
+    ends = re.compile(rf"\(?(?:{counter})(?: ?\+ ?1)?\)? ?(?:==|>=?) ?[\w.+()\- ]+")
+    return any(ends.fullmatch(condition) for condition in jump.conditions)
 
 
 def _own_ranks(script: Script, spot: InScript, loop: int) -> set[str]:
