@@ -163,7 +163,9 @@ def script_device_fixed(script: Script) -> Answer:
     spots = [(spot, device) for spot, device in spots if not _is_never_needed(script, spot)]
     if not spots and (option := _fixed_by_default(script)):
         title = f"{option.names[-1]} is {text_of(option.default)} by default, the same GPU on every rank"
-        return finding(script, option, title, commands(f"device = torch.device('cuda', {_OWN})"))
+        why = "All ranks get the same arguments, so all of them use this GPU. It runs out of memory, or NCCL reports "
+        why += '"Duplicate GPU detected", and the other GPUs are idle.'
+        return finding(script, option, title, commands(f"device = torch.device('cuda', {_OWN})"), why=why)
     if not spots:
         return Ok("no GPU is named by number")
     spots.sort(key=lambda pair: (pair[0].file, pair[0].line, pair[0].column))
