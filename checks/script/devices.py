@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, check, commands
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, check, commands
 from mgpu.command_line import Command, shell
 from mgpu.snapshot import InScript, Script, ScriptCall, ScriptOption, ScriptSet
 
@@ -112,7 +112,17 @@ def _is_only_named(spot: InScript) -> bool:
     )
 
 
-def _fixed_by_default(script: Script) -> ScriptOption | None:
+def _fixed_by_default(script: Script) -> Problem | None:
+    """Return the finding about an option whose default is the same GPU on every rank."""
+    if (option := _option_of_one_gpu(script)) is None:
+        return None
+    title = f"{option.names[-1]} is {text_of(option.default)} by default, the same GPU on every rank"
+    why = "All ranks get the same arguments, so all of them use this GPU. It runs out of memory, or NCCL reports "
+    why += '"Duplicate GPU detected", and the other GPUs are idle.'
+    return finding(script, option, title, commands(f"device = torch.device('cuda', {_OWN})"), why=why)
+
+
+def _option_of_one_gpu(script: Script) -> ScriptOption | None:
     """Return the option that names a GPU by number if it is not given, and on which all ranks train."""
     given = {text.partition("=")[0] for text in script.arguments}
     given |= {text.partition("=")[0] for start in script.starts for text in start.arguments}
@@ -161,13 +171,8 @@ def script_device_fixed(script: Script) -> Answer:
     ]
     spots = [(spot, device) for spot, device in spots if not _is_replaced(script, spot) and not _is_only_named(spot)]
     spots = [(spot, device) for spot, device in spots if not _is_never_needed(script, spot)]
-    if not spots and (option := _fixed_by_default(script)):
-        title = f"{option.names[-1]} is {text_of(option.default)} by default, the same GPU on every rank"
-        why = "All ranks get the same arguments, so all of them use this GPU. It runs out of memory, or NCCL reports "
-        why += '"Duplicate GPU detected", and the other GPUs are idle.'
-        return finding(script, option, title, commands(f"device = torch.device('cuda', {_OWN})"), why=why)
     if not spots:
-        return Ok("no GPU is named by number")
+        return _fixed_by_default(script) or Ok("no GPU is named by number")
     spots.sort(key=lambda pair: (pair[0].file, pair[0].line, pair[0].column))
     (first, device), others = spots[0], [spot for spot, _ in spots[1:]]
     if script.speaks == "accelerate":
