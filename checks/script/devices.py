@@ -27,6 +27,8 @@ from ._slurm_ranks import has_one_gpu_per_task
 
 _CUDA_SEMANTICS = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 _FIXED = re.compile(r"['\"]cuda:\d+['\"](?: if .*)?")
+# Options for the device of the whole run, not that of an evaluation or of a second model.
+_OF_TRAINING = re.compile(r"(?:train_?)?(?:device|gpu|cuda)(?:_?(?:id|name|type))?", re.IGNORECASE)
 _MOVES = r".*\.(?:to|cuda)|torch\.device|torch\.cuda\.set_device|torch\.cuda\.device"
 _CHOOSES = r"torch\.(?:cuda|accelerator|npu|xpu)\.(?:set_device|set_device_index|device)"
 # What selects the rank's GPU in a library, when its object is created.
@@ -134,7 +136,8 @@ def _option_of_one_gpu(script: Script) -> ScriptOption | None:
             continue
         if not option.names or given.intersection(option.names):
             continue
-        names = {f"{root}.{plain_option(name)}" for root in roots for name in option.names if name.startswith("--")}
+        plain = [plain_option(name) for name in option.names if name.startswith("--")]
+        names = {f"{root}.{name}" for root in roots for name in plain if _OF_TRAINING.fullmatch(name)}
         used = [call for call in calls(script, _MOVES) if names & dotted_names(call.written)]
         used = [call for call in used if not _is_on_some_ranks(call) and not _is_replaced(script, call)]
         if used and not names & changed and not any(map(_mentions_rank_near, used)):
