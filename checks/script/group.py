@@ -112,6 +112,31 @@ def _overwritten(script: Script) -> Answer | None:
     return None
 
 
+@check(Severity.INFO, source=TORCHRUN, because_of=("script_meeting_point_fixed",))
+def script_requires_port(script: Script) -> Answer:
+    """The script overwrites MASTER_PORT, so a launcher must be given the same port.
+
+    Why: The launcher's store listens at the launcher's port. The project's own start command gives the launcher this
+    port. With any other launcher, init_process_group waits until its timeout.
+
+    Fix: Remove the line, so that every launcher can start the script.
+    """
+    if _starts_its_ranks(script) or _starts_with_deepspeed(script) or rank_of_tasks(script):
+        return Ok("no launcher with a store of its own starts the ranks")
+    for one in sets(script, r"os\.environ\['MASTER_PORT'\]"):
+        unless = any(word in condition for condition in one.conditions for word in ("MASTER", "environ", "RANK"))
+        port = text_of(one.value)
+        if not one.reached or unless or not port or {"single", "some"} & set(one.guards):
+            continue
+        if any(_port_of(start) == port for start in script.starts):
+            fix = Fix(
+                f"Remove the line, or give each launcher the port {port}.",
+                (shell("torchrun --master_port={:host} ...", port),),
+            )
+            return finding(script, one, f"only a launcher with port {port} can start the ranks", fix)
+    return Ok("the script does not overwrite the port that its start command gives")
+
+
 def _starts_its_ranks(script: Script) -> bool:
     """Whether the script starts its ranks itself, or sets all of their variables."""
     own = script.spawns or reached_calls(script, SPAWNS.pattern) or _starts_processes(script)

@@ -476,6 +476,11 @@ CASES = (
     well("script_meeting_point_fixed", "the deepspeed launcher has no store", script=replace(
         bad("group-port-overwritten"), starts=(ScriptStart(3, file="run.sh", launcher="deepspeed"),))),
     well("script_meeting_point_fixed", "starts its ranks itself", script=bad("group-its-own-ranks")),
+    informs("script_requires_port", "only a launcher with port 12355", "torchrun --master_port=12355", script=replace(
+        bad("group-port-overwritten"),
+        starts=(ScriptStart(3, file="run.sh", launcher="torchrun", options=("--master_port=12355",)),))),
+    well("script_requires_port", "does not overwrite the port", script=bad("group-port-overwritten")),
+    well("script_requires_port", "no launcher with a store", script=bad("group-its-own-ranks")),
     well("script_meeting_point_fixed", "srun and mpirun have no store",
         script=bad("rendezvous-localhost-with-ranks-of-srun")),
     warns("script_meeting_point_fixed", "MASTER_PORT is overwritten with random.randint()", "The launcher sets",
