@@ -29,6 +29,10 @@ ONE_RANK = frozenset({"main", "local_main"})
 _ALONE = frozenset({"main", "local_main", "not_main", "some", "single"})
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception)|sys\.exit|exit")
 _INTERRUPTED = "except KeyboardInterrupt"  # often nothing of the training is left there, and no launcher waits for it
+# Base classes of which only special methods and those in _OF_MODULES are called.
+_CALL_FEW = ("torch.nn.", "torch.utils.data.")
+_OF_MODULES = frozenset({"forward", "reset_parameters", "extra_repr"})
+_PLAIN_BASES = frozenset({"object", "abc.ABC", "ABC", "typing.Protocol", "enum.Enum"})
 SPAWNS = re.compile(TORCH_SPAWNS)
 _FIRST = re.compile(r"(?:main_process_first|first|main)\w*(?:\(\))?$")
 
@@ -169,8 +173,27 @@ def _is_called_by_all(
         return False  # a registry or a config decides whether the object exists
     sites = callers(script, spot)
     if not sites:
-        return spot.reached and last_part(spot.function) != "__call__"
+        return spot.reached and last_part(spot.function) != "__call__" and not _is_uncalled_method(script, spot)
     return any(certain(site) and _is_called_by_all(script, site, seen, certain) for site in sites)
+
+
+def _is_uncalled_method(script: Script, spot: InScript) -> bool:
+    """Whether a spot is in a method without visible calls, of a class whose methods no library calls."""
+    owner, _, method = spot.function.rpartition(".")
+    found = [one for one in script.classes if (one.file, one.name) == (spot.file, last_part(owner))]
+    if not owner or not found or method in _OF_MODULES or method.startswith("__"):
+        return False
+    outside = [base for base in found[0].bases if base not in _PLAIN_BASES and not _is_of_project(script, base)]
+    return all(base.startswith(_CALL_FEW) for base in outside)
+
+
+def _is_of_project(script: Script, base: str) -> bool:
+    """Whether a base class is in the script or in a module of its project."""
+    folders = base.split(".")[:-1]
+    ends = (folders[at:] for at in range(len(folders)) if at == 0 or len(folders) - at > 1)
+    paths = {"/".join(end) for end in ends}
+    files = {file.removesuffix(".py").removesuffix("/__init__") for file in script.files}
+    return any(one.name == last_part(base) for one in script.classes) or not paths.isdisjoint(files)
 
 
 def _started_by_ranks(script: Script) -> set[str]:

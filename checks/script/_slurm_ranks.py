@@ -35,6 +35,13 @@ def rank_from_mpi(script: Script) -> tuple[ScriptCall, str] | None:
     return None
 
 
+def rank_of_tasks(script: Script) -> bool:
+    """Whether only srun or mpirun can start the ranks: they have a number, but no rendezvous of their own."""
+    if script.spawns or knows_other_ranks(script):
+        return False
+    return rank_from_slurm(script) is not None or rank_from_mpi(script) is not None
+
+
 def _is_always_read(script: Script, call: ScriptCall, value: str) -> bool:
     """Whether the rank is read from this variable whenever the process group is started."""
     name = value.partition("'")[2].partition("'")[0]

@@ -9,7 +9,7 @@ from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall, ScriptClass, ScriptLoop
 from mgpu.text import counted
 
-from ._calls import DATA_LOADER, DDP, argument, calls, finding, unpacks
+from ._calls import DATA_LOADER, DDP, INIT, argument, calls, finding, last_part, unpacks
 from ._own_samples import has_own_samples
 from ._rank_paths import (
     LOOPS_OF_ITS_OWN,
@@ -145,10 +145,15 @@ def _unsampled_loaders(script: Script, loaders: list[ScriptCall]) -> list[Script
 
 def _divides_by_rank(script: Script) -> bool:
     """Whether anything in the script may give each rank its own part of the data."""
+    joins = {call.function for call in calls(script, re.escape(INIT)) if call.function}  # `setup(rank, world_size)`
     divides = any(
         "Sampler" in call.name
         or re.search(r"shard|split_dataset|split_by|webdataset|\bwds\b", call.name)
-        or (mentions_rank(*call.arguments, *call.written, *call.keywords) and not _KNOWS_RANK.fullmatch(call.name))
+        or (
+            mentions_rank(*call.arguments, *call.written, *call.keywords)
+            and not _KNOWS_RANK.fullmatch(call.name)
+            and (last_part(call.name) not in joins or call.targets)
+        )
         or (call.unique and _OF_DATA.search(call.name))
         or (_OF_SAMPLES.fullmatch(call.function) and call.name.endswith(".get_rank"))
         for call in script.calls

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, check, commands
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, check, commands
 from mgpu.command_line import Command, shell
-from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
+from mgpu.snapshot import InScript, Script, ScriptCall, ScriptOption, ScriptSet
 
 from ._calls import (
     DDP,
@@ -15,17 +15,20 @@ from ._calls import (
     argument,
     calls,
     finding,
+    plain_option,
     reached_calls,
     sets,
     text_of,
     trainer_calls,
     trains,
 )
-from ._rank_paths import backward_calls, callers, is_after_all
+from ._rank_paths import backward_calls, callers, dotted_names, is_after_all, mentions_rank
 from ._slurm_ranks import has_one_gpu_per_task
 
 _CUDA_SEMANTICS = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 _FIXED = re.compile(r"['\"]cuda:\d+['\"](?: if .*)?")
+# Options for the device of the whole run, not that of an evaluation or of a second model.
+_OF_TRAINING = re.compile(r"(?:train_?)?(?:device|gpu|cuda)(?:_?(?:id|name|type))?", re.IGNORECASE)
 _MOVES = r".*\.(?:to|cuda)|torch\.device|torch\.cuda\.set_device|torch\.cuda\.device"
 _CHOOSES = r"torch\.(?:cuda|accelerator|npu|xpu)\.(?:set_device|set_device_index|device)"
 # What selects the rank's GPU in a library, when its object is created.
@@ -34,7 +37,13 @@ _SELECTS = (
     r"|HfArgumentParser\(\)\.parse\w*|TrlParser\(\)\.parse\w*)|accelerate\.(?:Accelerator|PartialState)"
     r"|deepspeed\.(?:initialize|init_distributed)|.*\.set_device"
 )
-_GLOBAL = ("torch.distributed.get_rank()", "os.environ['RANK']")
+# The global rank, and the variable with the local rank of the same launcher.
+_GLOBAL = {
+    "torch.distributed.get_rank()": "LOCAL_RANK",
+    "os.environ['RANK']": "LOCAL_RANK",
+    "os.environ['SLURM_PROCID']": "SLURM_LOCALID",
+    "os.environ['OMPI_COMM_WORLD_RANK']": "OMPI_COMM_WORLD_LOCAL_RANK",
+}
 _OWN = "int(os.environ['LOCAL_RANK'])"
 
 
@@ -105,6 +114,42 @@ def _is_only_named(spot: InScript) -> bool:
     )
 
 
+def _fixed_by_default(script: Script) -> Problem | None:
+    """Return the finding about an option whose default is the same GPU on every rank."""
+    if (option := _option_of_one_gpu(script)) is None:
+        return None
+    title = f"{option.names[-1]} is {text_of(option.default)} by default, the same GPU on every rank"
+    why = "All ranks get the same arguments, so all of them use this GPU. It runs out of memory, or NCCL reports "
+    why += '"Duplicate GPU detected", and the other GPUs are idle.'
+    return finding(script, option, title, commands(f"device = torch.device('cuda', {_OWN})"), why=why)
+
+
+def _option_of_one_gpu(script: Script) -> ScriptOption | None:
+    """Return the option that names a GPU by number if it is not given, and on which all ranks train."""
+    given = {text.partition("=")[0] for text in script.arguments}
+    given |= {text.partition("=")[0] for start in script.starts for text in start.arguments}
+    roots = {target for call in script.calls if call.name.endswith("parse_args") for target in call.targets}
+    roots |= {"args", "opt", "opts", "flags"}
+    changed = {one.target for one in script.sets} | {target for call in script.calls for target in call.targets}
+    for option in script.options:
+        if not re.fullmatch(r"'cuda:\d+'", option.default or "") or _is_on_some_ranks(option):
+            continue
+        if not option.names or given.intersection(option.names):
+            continue
+        plain = [plain_option(name) for name in option.names if name.startswith("--")]
+        names = {f"{root}.{name}" for root in roots for name in plain if _OF_TRAINING.fullmatch(name)}
+        used = [call for call in calls(script, _MOVES) if names & dotted_names(call.written)]
+        used = [call for call in used if not _is_on_some_ranks(call) and not _is_replaced(script, call)]
+        if used and not names & changed and not any(map(_mentions_rank_near, used)):
+            return option
+    return None
+
+
+def _mentions_rank_near(call: ScriptCall) -> bool:
+    """Whether the rank may decide whether a call runs, or what it is given."""
+    return mentions_rank(*call.conditions, *call.guarded_by, *call.written)
+
+
 @check(Severity.WARNING, source=_CUDA_SEMANTICS, tags=("leads_to_gpu_error",))
 def script_device_fixed(script: Script) -> Answer:
     """The script names a GPU by number.
@@ -130,7 +175,7 @@ def script_device_fixed(script: Script) -> Answer:
     spots = [(spot, device) for spot, device in spots if not _is_replaced(script, spot) and not _is_only_named(spot)]
     spots = [(spot, device) for spot, device in spots if not _is_never_needed(script, spot)]
     if not spots:
-        return Ok("no GPU is named by number")
+        return _fixed_by_default(script) or Ok("no GPU is named by number")
     spots.sort(key=lambda pair: (pair[0].file, pair[0].line, pair[0].column))
     (first, device), others = spots[0], [spot for spot, _ in spots[1:]]
     if script.speaks == "accelerate":
@@ -219,29 +264,33 @@ def script_device_by_global_rank(script: Script) -> Answer:
             value = re.fullmatch(
                 r"\[\s*(.*?)\s*\]", call.keywords.get("device_ids") or argument(call, 1, "device_ids") or ""
             )
-            if value and not script.spawns and _is_global_rank(script, call, value[1]):
-                return finding(script, call, "device_ids is the global rank", commands(f"device_ids=[{_OWN}]"))
-        elif (argument(call, 0, "device") in _GLOBAL) or (
-            call.written and not script.spawns and _is_global_rank(script, call, call.written[0])
-        ):
-            return finding(
-                script, call, "the GPU is selected by the global rank", commands(f"torch.cuda.set_device({_OWN})")
-            )
+            if value and not script.spawns and (local := _local_of_global(script, call, value[1])):
+                fix = commands(f"device_ids=[int(os.environ['{local}'])]")
+                return finding(script, call, "device_ids is the global rank", fix)
+            continue
+        local = _GLOBAL.get(argument(call, 0, "device") or "", "")
+        if not local and call.written and not script.spawns:
+            local = _local_of_global(script, call, call.written[0])
+        if local:
+            fix = commands(f"torch.cuda.set_device(int(os.environ['{local}']))")
+            return finding(script, call, "the GPU is selected by the global rank", fix)
     return Ok("no GPU is selected by the global rank")
 
 
-def _is_global_rank(script: Script, spot: InScript, written: str) -> bool:
-    """Whether an expression is the global rank: get_rank(), or a variable of this function with nothing else."""
+def _local_of_global(script: Script, spot: InScript, written: str) -> str:
+    """Return the variable to use in place of an expression that is the global rank; empty if it is not certainly that.
+
+    The global rank: get_rank(), or a variable of this function with nothing else.
+    """
     if re.fullmatch(r"(?:dist|torch\.distributed)\.get_rank\(\)", written):
-        return True
+        return "LOCAL_RANK"
     place = (spot.file, spot.function)
     made = [call for call in script.calls if (call.file, call.function) == place and written in call.targets]
     others = [one.value for one in script.sets if (one.file, one.function) == place and one.target == written]
-    return (
-        bool(made)
-        and all(call.name == _GLOBAL[0][:-2] or (call.name == "int" and call.arguments == _GLOBAL[1:]) for call in made)
-        and all(re.fullmatch(r"-?\d+", value) for value in others)
-    )
+    values = {f"{call.name}()" if call.name != "int" else "".join(call.arguments) for call in made}
+    if len(values) != 1 or not all(re.fullmatch(r"-?\d+", value) for value in others):
+        return ""
+    return _GLOBAL.get(values.pop(), "")
 
 
 @check(Severity.WARNING, source=DDP_DOC, tags=("leads_to_gpu_error",))

@@ -308,12 +308,19 @@ def script_creates_folder_on_every_rank(script: Script) -> Answer:
 
     Fix: Accept a folder that exists.
     """
-    made = [call for call in calls(script, r"os\.(?:makedirs|mkdir)") if "exist_ok" not in call.keywords]
+    made = [call for call in calls(script, r"os\.(?:makedirs|mkdir)|.+\.mkdir") if _refuses_existing(call)]
+    if not any(one.partition(".")[0] == "pathlib" for one in script.imports):
+        made = [call for call in made if call.name.startswith("os.")]  # another object's mkdir may accept a folder
     wrong = [
         call for call in reached_by_every_rank(script, made) if not has_rank_argument(call) and not _is_tried(call)
     ]
     if not wrong:
         return Ok("no folder that only one rank could create")
-    return finding(
-        script, wrong[0], "every rank creates this folder", commands("os.makedirs(path, exist_ok=True)"), wrong[1:]
-    )
+    line = "os.makedirs(path, exist_ok=True)" if wrong[0].name.startswith("os.") else "path.mkdir(exist_ok=True)"
+    return finding(script, wrong[0], "every rank creates this folder", commands(line), wrong[1:])
+
+
+def _refuses_existing(call: ScriptCall) -> bool:
+    """Whether a call fails if the folder exists: one of os, or the mkdir of a path."""
+    of_path = not call.arguments and set(call.keywords) <= {"parents", "mode"}  # others have the folder as argument
+    return "exist_ok" not in call.keywords and (call.name.startswith("os.") or of_path)

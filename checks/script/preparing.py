@@ -14,6 +14,7 @@ from ._rank_paths import dotted_names, own_loop, reached_by_every_rank, trains, 
 _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution"
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
 _DOWNLOADS = r"urllib\.request\.urlretrieve|gdown\.(?:cached_)?download\w*|wget\.download|nltk\.download"
+_DATASETS = r"torch(?:vision|audio|text)\.datasets\."
 _LOADED = re.compile(r".*load_state_dict")
 _LINES = 2  # of a comprehension, from its value to its loop
 _FIRST = re.compile(r"main_process_first|rank_?0_first|local_main_first|zero_first", re.IGNORECASE)
@@ -28,7 +29,8 @@ def script_downloads_on_every_rank(script: Script) -> Answer:
 
     Fix: Download on one rank per node before dist.barrier(), then read on all.
     """
-    loads = calls(script, r"torch(?:vision|audio|text)\.datasets\..*")
+    own = [one.name for one in script.classes if any(re.match(_DATASETS, base) for base in one.bases)]
+    loads = calls(script, rf"{_DATASETS}.*|(?:.+\.)?(?:{'|'.join(map(re.escape, own)) or '(?!)'})")
     downloading = [call for call in loads if call.keywords.get("download") == "True"]
     downloads = visibly_called(script, [*calls(script, _DOWNLOADS), *downloading])
     downloads = [call for call in downloads if not call.name.endswith("urlretrieve") or argument(call, 1, "filename")]

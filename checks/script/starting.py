@@ -10,6 +10,7 @@ from mgpu.snapshot import Script, ScriptFault
 from mgpu.text import listed
 
 from ._calls import finding, reached_calls
+from ._normal_runs import NormalRuns
 from ._rank_paths import in_every_run
 
 _MODULES = "https://docs.python.org/3/tutorial/modules.html#intra-package-references"
@@ -94,23 +95,54 @@ def script_imports_broken_module(script: Script) -> Answer:
 
 @check(Severity.WARNING, source=_NAMES)
 def script_uses_undefined_name(script: Script) -> Answer:
-    """The script uses a name that nothing in its file defines or imports.
+    """The script uses a name that nothing in its file defines or imports, on a line that every run reaches.
 
     Why: Python looks the name up only when it runs the line, and then stops with NameError. After the training or in a
     signal handler, that loses what the run has computed.
 
     Fix: Import or define the name, or remove the line.
     """
-    run = {(one.file, one.name) for one in script.functions if one.reached} | {(one.file, "") for one in script.faults}
-    owners = {(one.file, one.name) for one in script.classes}
-    found = [one for one in script.faults if one.kind == "undefined" and (one.file, one.function) in run | owners]
-    found = [one for one in found if not _BY_PYTHON.fullmatch(one.function)]
+    found = [one for one, tests in _undefined(script) if not tests]
     if not found:
-        return Ok("the names in code that is reached are defined")
-    first = found[0]
-    others = [one for one in found[1:] if one.name == first.name or one.file == first.file]
+        return Ok("the names in code that every run reaches are defined")
+    first, others = found[0], _beside(found)
     names = listed(list(dict.fromkeys(one.name for one in [first, *others])))
     return finding(script, first, f"nothing in the file defines {names}: NameError when the line runs", others=others)
+
+
+@check(Severity.INFO, source=_NAMES, because_of=("script_uses_undefined_name",))
+def script_may_use_undefined_name(script: Script) -> Answer:
+    """The script uses a name that nothing in its file defines or imports, under a condition.
+
+    Why: Python looks the name up only when it runs the line, and then stops with NameError. Runs in which the condition
+    is false do not reach the line.
+
+    Fix: Import or define the name, or remove the line.
+    """
+    found = [(one, tests) for one, tests in _undefined(script) if tests]
+    if not found:
+        return Ok("the names in code that some runs reach are defined")
+    first, tests = found[0]
+    others = _beside([one for one, also in found if also == tests])
+    names = listed(list(dict.fromkeys(one.name for one in [first, *others])))
+    title = f"nothing in the file defines {names}: NameError if {' and '.join(tests[-2:])}"
+    return finding(script, first, title, others=others)
+
+
+def _undefined(script: Script) -> list[tuple[ScriptFault, tuple[str, ...]]]:
+    """Return the uses of undefined names that a run reaches, one of each name and file, with their conditions."""
+    runs, best = NormalRuns(script), dict[tuple[str, str], tuple[ScriptFault, tuple[str, ...]]]()
+    for one in script.faults:
+        if one.kind != "undefined" or _BY_PYTHON.fullmatch(one.function) or (tests := runs.conditions(one)) is None:
+            continue
+        known = best.get(key := (one.file, one.name))
+        if known is None or (known[1] and not tests):
+            best[key] = (one, tests)
+    return list(best.values())
+
+
+def _beside(found: list[ScriptFault]) -> list[ScriptFault]:
+    return [one for one in found[1:] if one.name == found[0].name or one.file == found[0].file]
 
 
 @check(Severity.WARNING, source=_PDB)

@@ -19,6 +19,8 @@ _GRADIENT_ACCUMULATION = "https://huggingface.co/docs/accelerate/main/en/usage_g
 _CLIPS = r"torch\.nn\.utils\.(?:clip_grad\.)?clip_grad_(?:norm|value)_"
 _SCALER = r"torch\.(?:cuda\.)?amp\.(?:grad_scaler\.)?GradScaler"
 _EVERY_NTH = re.compile(r"%.*(?:accum|grad)|(?:accum|grad)\w*.*%|\baccum", re.IGNORECASE)
+# A loop over the micro steps of one optimizer step: `for micro in range(grad_accum_steps):`.
+_MICRO_STEPS = re.compile(r"range\(\s*[\w.]*accum\w*\s*\)", re.IGNORECASE)
 # Functions that get an optimizer or a model, but do not prepare it.
 _KEEPS_NOTHING = re.compile(r"torch\.|transformers\.get_\w+scheduler|print$|len$|.*\.prepare")
 _DIVIDED = re.compile(r"/\s*[\w.]*(?:grad\w*_accum|accum)\w*", re.IGNORECASE)
@@ -35,13 +37,16 @@ def script_accumulates_with_exchange(script: Script) -> Answer:
     """
     if not calls(script, re.escape(DDP)):
         return Ok("no model is wrapped in DistributedDataParallel")
-    steps = [call for call in reached_calls(script, r".*\.step") if call.loops and _is_every_nth(call)]
-    if not steps:
+    every = [call for call in reached_calls(script, r".*\.step") if call.loops]
+    steps = [call for call in every if _is_every_nth(call)]
+    inner = [call for call in backward_calls(script) if _is_in_micro_steps(script, call, every)]
+    if not steps and not inner:
         return Ok("the optimizer steps after every batch")
     spared = any(call.name.endswith(".no_sync") for call in script.calls)
     spared = spared or any("require_backward_grad_sync" in one.target for one in script.sets)
     loops = {loop for step in steps for loop in step.loops[-1:]}
     wrong = [call for call in backward_calls(script) if loops.intersection(call.loops[-1:]) and not _is_every_nth(call)]
+    wrong = wrong or inner
     if spared or not wrong:
         return Ok("the gradients of micro steps are not synchronized")
     return finding(
@@ -51,6 +56,15 @@ def script_accumulates_with_exchange(script: Script) -> Answer:
         commands("with contextlib.nullcontext() if last else model.no_sync():"),
         wrong[1:],
     )
+
+
+def _is_in_micro_steps(script: Script, backward: ScriptCall, steps: list[ScriptCall]) -> bool:
+    """Whether a backward pass is in a loop over the micro steps of one optimizer step, which follows the loop."""
+    loop = script.loops[backward.loops[-1]] if backward.loops and backward.loops[-1] < len(script.loops) else None
+    if loop is None or not _MICRO_STEPS.fullmatch(loop.over):
+        return False
+    place = (backward.file, backward.function, backward.loops[:-1])
+    return any((one.file, one.function, one.loops) == place and one.line > backward.line for one in steps)
 
 
 def _is_every_nth(call: ScriptCall) -> bool:

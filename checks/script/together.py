@@ -5,11 +5,20 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
-from mgpu.snapshot import Config, Script, ScriptCall, ScriptJump
+from mgpu.snapshot import Config, InScript, Script, ScriptCall, ScriptJump
 from mgpu.text import counted
 
 from ._calls import argument, calls, finding, reached_calls, unpacks
-from ._rank_paths import ONE_RANK, backward_calls, own_loop, training_loops, trains, visibly_called, with_accelerate
+from ._rank_paths import (
+    ONE_RANK,
+    backward_calls,
+    dotted_names,
+    own_loop,
+    training_loops,
+    trains,
+    visibly_called,
+    with_accelerate,
+)
 
 _COLLECTIVE_FUNCTIONS = "https://docs.pytorch.org/docs/stable/distributed.html#collective-functions"
 _COLLECTIVES = (
@@ -19,6 +28,8 @@ _COLLECTIVES = (
     r"(?:gather|gather_for_metrics|reduce|pad_across_processes|wait_for_everyone)"
     r"|accelerate\.utils\.(?:gather|gather_object|broadcast|broadcast_object_list|reduce|wait_for_everyone)"
     r"|.+\.full_tensor"
+    # "This method will hang ... if it's called just for the process with rank 0" (DeepSpeed's documentation).
+    r"|deepspeed\.initialize\(\)(?:\[0\])?\.save_checkpoint"
 )
 # Calls that wait for all ranks if the weights are sharded.
 _OF_SHARDS = r"accelerate\.Accelerator\(\)\.(?:save_state|get_state_dict|save_model)"
@@ -33,6 +44,10 @@ _GROUP = {"barrier": 0, "all_reduce": 2, "broadcast": 2, "reduce": 3, "all_gathe
 # Calls with which ranks agree on a decision.
 _AGREES = re.compile(r"all_reduce|all_gather|broadcast|check_trigger|(?:reduce|gather)\w*$")
 _NOT_FINITE = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite")
+# Calls with which one rank can report its decision to the others, also through a store.
+_SENDS = re.compile(rf"{_AGREES.pattern}|\.distributed\.(?:i?send|send_object_list|scatter\w*)$|\bstore\w*\.set$")
+_ALONE = frozenset({"main", "local_main", "not_main", "some"})
+_SELECTS = _ALONE | {"single"}
 # A test of integers, which are always finite.
 _INTEGERS = re.compile(r"^[^()]*\(\w*(?:input_ids|token_ids|tokens|labels|attention_mask)\)(?:\.any\(\))?$")
 _OF_RANK = re.compile(r"\bget_rank\(\)|\b(?:global_)?rank\b|process_index")
@@ -162,13 +177,16 @@ def script_rank_skips_backward(script: Script) -> Answer:
     More: An all_reduce does that.
     """
     loops = training_loops(script)
-    inside = [jump for jump in script.jumps if jump.reached and loops.intersection(jump.loops)]
+    jumps = [jump for jump in script.jumps if jump.reached and jump.kind in ("continue", "break") and jump.loops]
     around = {loop for call in backward_calls(script) for loop in call.loops}  # another loop is left without a step
-    inside = [jump for jump in inside if jump.kind in ("continue", "break") and jump.loops[-1] in around]
+    inside = [jump for jump in jumps if loops.intersection(jump.loops) and jump.loops[-1] in around]
     exits = [call for call in reached_calls(script, _EXITS) if loops.intersection(call.loops)]
     exits = [call for call in exits if call.arguments in ((), ("0",))]  # after an error, the launcher stops the others
     every: tuple[ScriptJump | ScriptCall, ...] = (*inside, *exits)
     wrong = [spot for spot in every if _depends_on_one_rank(script, spot)]
+    if left := [jump for jump in jumps if _leaves_alone(script, jump) and jump not in wrong]:
+        title = "only rank 0 leaves this loop, and the others wait for it in backward()"
+        return finding(script, left[0], title, _decision_of_rank_0(script), (*left[1:], *wrong))
     if not wrong:
         number = counted(len(every), "early exit")
         return Ok(f"{number} from training loops, none by one rank alone" if every else "no loop is left early")
@@ -182,6 +200,50 @@ def script_rank_skips_backward(script: Script) -> Answer:
         commands("dist.all_reduce(bad, op=dist.ReduceOp.MAX)"),
         wrong[1:],
     )
+
+
+def _leaves_alone(script: Script, jump: ScriptJump) -> bool:
+    """Whether only rank 0 leaves a loop in which all ranks compute gradients, after its own decision.
+
+    Nothing that it sends to the others is under the same condition, and no other line leaves the loop.
+    """
+    loop = jump.loops[-1]
+    own = _own_ranks(script, jump, loop)
+    trained = [call for call in backward_calls(script) if loop in call.loops and not _own_ranks(script, call, loop)]
+    if jump.kind != "break" or not ONE_RANK.intersection(own) or "single" in jump.guards or not trained:
+        return False
+    if _is_last_round(script, jump):
+        return False
+    if not script.loops[loop].target and "(" in script.loops[loop].over:
+        return False  # `while not os.path.exists("stop"):`, which rank 0 may make true for the others
+    sent = [call for call in script.calls if loop in call.loops and _SENDS.search(call.name)]
+    if any(_own_ranks(script, call, loop) for call in sent):
+        return False
+    others = [one for one in script.jumps if loop in one.loops and one.kind in ("break", "return")]
+    exits = [call for call in calls(script, _EXITS) if loop in call.loops]
+    return all(ONE_RANK.intersection(_own_ranks(script, one, loop)) for one in (*others, *exits) if one is not jump)
+
+
+def _is_last_round(script: Script, jump: ScriptJump) -> bool:
+    """Whether a loop is left after a number of rounds, after which the others may leave it as well."""
+    counter = "|".join(map(re.escape, dotted_names([script.loops[jump.loops[-1]].target]))) or "(?!)"
+    ends = re.compile(rf"\(?(?:{counter})(?: ?\+ ?1)?\)? ?(?:==|>=?) ?[\w.+()\- ]+")
+    return any(ends.fullmatch(condition) for condition in jump.conditions)
+
+
+def _own_ranks(script: Script, spot: InScript, loop: int) -> set[str]:
+    """Return the guards of a spot that select ranks inside a loop."""
+    around = script.loops[loop].guards if loop < len(script.loops) else ()
+    return {guard for guard in spot.guards if guard in _ALONE and guard not in around}
+
+
+def _decision_of_rank_0(script: Script) -> Fix:
+    """Return how the other ranks learn what rank 0 has decided."""
+    send = "dist.broadcast_object_list(stop, src=0)"
+    if script.speaks == "accelerate":
+        send = "accelerate.utils.broadcast_object_list(stop, from_process=0)"
+    text = "Send the decision of rank 0 to all ranks, and leave the loop on every rank, outside the condition."
+    return Fix(text, ("stop = [early_stop]", send, "if stop[0]: break"))
 
 
 def _depends_on_one_rank(script: Script, jump: ScriptJump | ScriptCall) -> bool:
@@ -217,7 +279,7 @@ def script_stops_by_its_own_loss(script: Script) -> Answer:
     """
     training = {loop for call in backward_calls(script) for loop in call.loops}
     leaves = [jump for jump in script.jumps if jump.kind == "break" and training.intersection(jump.loops[-1:])]
-    stops = [j for j in leaves if "single" not in j.guards and any(_EARLY.search(text) for text in j.conditions)]
+    stops = [j for j in leaves if not _SELECTS.intersection(j.guards) and any(map(_EARLY.search, j.conditions))]
     if not stops or not trains(script):
         return Ok("no visible early stopping")
     if any(_AGREES.search(call.name) for call in script.calls):

@@ -32,7 +32,7 @@ class InScript:
     loops: tuple[int, ...] = ()  # indices in Script.loops
     within: tuple[Label, ...] = ()  # contexts of `with`, in the form of ScriptCall.name; "try": errors are caught
     # "try OSError": the error for a file or folder that already exists is caught
-    # "except StopIteration": an iterator has ended
+    # "except StopIteration": an iterator has ended; "except": after another error
     unused: bool = False  # in the value of a variable of a module's top level that no code that is reached reads
     reached: bool = True  # False: in a function that nothing calls, as far as the script's start and its modules show
     guarded_by: tuple[Label, ...] = ()  # the conditions that the guards come from, in the form of `conditions`

@@ -306,6 +306,11 @@ UNUSED = (
     _NET + "model = nn.parallel.DistributedDataParallel(model.cuda(), find_unused_parameters={})\n",
 )
 
+BY_MPI = """import os, torch
+torch.distributed.init_process_group("nccl", "tcp://{}:1234", rank=int(os.environ["OMPI_COMM_WORLD_RANK"]))
+torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))(1).sum().backward()
+"""
+
 CASES = (
     *(informs("script_rank_from_slurm", "only srun can start the ranks", command, script=read(BY_SRUN.format(gpu)))
         for gpu, command in (("gpu", "srun --ntasks=2 --gpus-per-task=1 python train.py"),
@@ -471,6 +476,23 @@ CASES = (
     well("script_meeting_point_fixed", "the deepspeed launcher has no store", script=replace(
         bad("group-port-overwritten"), starts=(ScriptStart(3, file="run.sh", launcher="deepspeed"),))),
     well("script_meeting_point_fixed", "starts its ranks itself", script=bad("group-its-own-ranks")),
+    informs("script_requires_port", "only a launcher with port 12355", "torchrun --master_port=12355", script=replace(
+        bad("group-port-overwritten"),
+        starts=(ScriptStart(3, file="run.sh", launcher="torchrun", options=("--master_port=12355",)),))),
+    well("script_requires_port", "does not overwrite the port", script=bad("group-port-overwritten")),
+    well("script_requires_port", "no launcher with a store", script=bad("group-its-own-ranks")),
+    well("script_meeting_point_fixed", "srun and mpirun have no store",
+        script=bad("rendezvous-localhost-with-ranks-of-srun")),
+    warns("script_meeting_point_fixed", "MASTER_PORT is overwritten with random.randint()", "The launcher sets",
+        script=bad("rendezvous-a-random-port-on-each-rank")),
+    informs("script_rendezvous_on_own_node", "the rendezvous address is localhost", "scontrol show hostnames",
+        script=bad("rendezvous-localhost-with-ranks-of-srun")),
+    informs("script_rendezvous_on_own_node", "line 2: the rendezvous address is localhost", "mpirun -x MASTER_ADDR",
+        script=read(BY_MPI.format("127.0.0.1"))),
+    well("script_rendezvous_on_own_node", "not localhost", script=read(BY_MPI.format("10.0.0.1"))),
+    well("script_rendezvous_on_own_node", "a store of its own", script=bad("group-port-overwritten")),
+    informs("script_device_by_global_rank", "selected by the global rank", "SLURM_LOCALID",
+        script=bad("rendezvous-localhost-with-ranks-of-srun")),
     informs("script_group_not_ended", "started here but never destroyed", "destroy_process_group()",
         script=bad("group-group-never-ended")),
     well("script_group_not_ended", "destroyed in line", script=good("group-group-never-ended")),

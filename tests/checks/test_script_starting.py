@@ -22,6 +22,15 @@ for batch in range(3):
     model(batch).sum().backward()
 """
 
+OPTIONS = """\
+import argparse, os, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("--eval", action="store_true")
+parser.add_argument("--mode", default="fit")
+args = parser.parse_args()
+fit, f, test, size, flag, rank, Base, other = map(int, sys.argv)
+"""
+
 CASES = (
     informs("script_is_part_of_package", "line 3: `from .kit import` works only in a module",
         "mgpu launch -m tools.train", at=(3, 1), script=script(faults=RELATIVE)),
@@ -51,9 +60,34 @@ CASES = (
         for name, text in (
             ("login", "print(1)\nlogin(token=1)\n"),
             ("stop", "import signal\nif True:\n    signal.signal(signal.SIGTERM, stop)\n"),
-            ("device", "def fit(model):\n    if hasattr(model, 'head'):\n        model.to(device)\nfit(1)\n"),
+            ("late", "def fit(model):\n    if model is None:\n        raise OSError\n    late(model)\nfit(1)\n"),
+            ("late", f"{OPTIONS}if args.eval:\n    quit()\nif args.mode == 'fit' and rank == 0:\n    late()\n"),
+            ("late", f"{OPTIONS}def end():\n    late()\ndef main():\n    if not args.eval:\n        end()\nmain()\n"),
+            ("late", "class Log:\n    def end(self):\n        late()\nlog = Log()\ntry:\n    1\nfinally:\n log.end()"),
+            ("late", "from torch import nn\nclass N(nn.Module):\n    def forward(self):\n        late()\nN()\n"),
             ("size", "class Log:\n    def __init__(self):\n        self.size = size\nLog()\n"),
             ("a and b", "print(a)\nprint(b)\nprint(a)\n"))),
+    *(informs("script_may_use_undefined_name", f"defines late: NameError if {condition}", "Import or define",
+        script=read(f"{OPTIONS}{text}")) for condition, text in (
+            ("args.eval", "if args.eval:\n    late()\n"),
+            ("not (f is None) and args.eval", "if f is None:\n    fit()\nelif args.eval:\n    late()\n"),
+            ("not (args.mode == 'test')", "if args.mode == 'test':\n    test()\n    quit()\nargs.mode = f()\nlate()\n"),
+            ("flag", "scale = late() if flag else 1\n"),
+            ("not (size)", "scale = size or late()\n"),
+            ("hasattr(fit, 'head')", "def end():\n    late()\nif hasattr(fit, 'head'):\n    end()\n"),
+            ("flag", "class Log:\n    def __init__(self):\n        late()\nlog = Log() if flag else None\n"))),
+    *(well(check, "are defined", script=read(f"{OPTIONS}{text}"))
+        for check in ("script_uses_undefined_name", "script_may_use_undefined_name") for text in (
+            "def flag(s):\n    if s in 'yes no':\n        return s\n    else:\n        raise late.Error(s)\nflag(1)\n",
+            "if args.eval is None:\n    late()\n    raise SystemExit(1)\n",
+            "if not args.eval:\n    late()\n    sys.exit('no data')\n",
+            "try:\n    fit()\nexcept OSError:\n    late()\n    raise\n",
+            "def rescue():\n    late()\ntry:\n    fit()\nexcept OSError:\n    rescue()\n",
+            "def rescue():\n    late()\ntry:\n    rescue()\nexcept Exception:\n    pass\n",
+            "import contextlib\nwith contextlib.suppress(Exception):\n    late()\n",
+            "class Log:\n    def show(self):\n        late()\nlog = Log()\nother.show()\n",
+            "class Log(Base):\n    def show(self):\n        late()\nlog = Log()\n",
+            "hook = lambda x: late(x)\n")),
     *(well("script_uses_undefined_name", "are defined", script=read(text)) for text in (
         "from kit import *\nlogin(token=1)\n",
         "try:\n    login()\nexcept NameError:\n    pass\n",

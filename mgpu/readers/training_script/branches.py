@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from mgpu.readers.training_script.names import Frame
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, is_rank, merge_guards
 
-_EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
+EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
 _NEVER = ("TYPE_CHECKING", "typing.TYPE_CHECKING")  # false when the script runs
 _OF_FILES = re.compile(r"OSError|IOError|EnvironmentError|FileExistsError")
 _EXISTS = re.compile(r"EEXIST|\bisdir\(|\bexists\(|\.is_dir\(")
@@ -22,7 +22,7 @@ def leaves(body: Sequence[ast.stmt]) -> bool:
     if isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break):
         return True
     if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-        return ast.unparse(last.value.func) in _EXITS
+        return ast.unparse(last.value.func) in EXITS
     return False
 
 
@@ -117,9 +117,10 @@ def caught_errors(node: ast.Try) -> tuple[str, ...]:
 
 
 def caught_context(handler: ast.ExceptHandler) -> tuple[str, ...]:
-    """Return the context of the body of an `except`: when an iterator has ended, or a user has stopped the run."""
+    """Return the context of an `except`: an iterator has ended, a user has stopped the run, or any other."""
     kind = "" if handler.type is None else ast.unparse(handler.type)
-    return tuple(f"except {name}" for name in ("StopIteration", "KeyboardInterrupt") if name in kind)
+    known = tuple(f"except {name}" for name in ("StopIteration", "KeyboardInterrupt") if name in kind)
+    return known or ("except",)
 
 
 def _swallows_all(handler: ast.ExceptHandler) -> bool:
@@ -140,7 +141,7 @@ def _swallows_existing(handler: ast.ExceptHandler) -> bool:
 
 def _ends_run(handler: ast.ExceptHandler) -> bool:
     """Whether a handler ends the run."""
-    return any(isinstance(node, ast.Call) and ast.unparse(node.func) in _EXITS for node in ast.walk(handler))
+    return any(isinstance(node, ast.Call) and ast.unparse(node.func) in EXITS for node in ast.walk(handler))
 
 
 def fixed_value(test: ast.expr, words: str, flags: dict[str, bool]) -> bool | None:

@@ -19,18 +19,25 @@ def broken_modules(tree: ast.Module, source: Source, modules: LocalModules) -> l
 
     Only imports without a condition, none in a function or in a `try`.
     """
-    new, seen, found = [(tree, source)], {""}, []
+    found = []
+    for module, name in imported_at_start(tree, source, modules).items():
+        if modules.tree(module) is None and name in modules.broken:
+            line, text = modules.broken[name]
+            found.append(ScriptFault(line, file=name, kind="syntax", name=text, of=module))
+    return found
+
+
+def imported_at_start(tree: ast.Module, source: Source, modules: LocalModules) -> dict[str, str]:
+    """Return the modules that every start of the script imports, dotted, with their files."""
+    new, found = [(tree, source)], {"": ""}
     while new:
         for module in _imported(*new.pop(0), modules):
             name = modules.name_of(modules.locate(module) or modules.folder)
-            if module in seen or name in seen:
+            if module in found or name in found.values():
                 continue
-            seen |= {module, name}
+            found[module] = name
             if (parsed := modules.tree(module)) is not None:
                 new.append(parsed)
-            elif name in modules.broken:
-                line, text = modules.broken[name]
-                found.append(ScriptFault(line, file=name, kind="syntax", name=text, of=module))
     return found
 
 

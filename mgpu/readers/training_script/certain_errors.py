@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mgpu.readers.training_script.bound_names import Bindings, bindings
 from mgpu.readers.training_script.branches import main_guard, until_exit
-from mgpu.readers.training_script.broken_modules import broken_modules
+from mgpu.readers.training_script.broken_modules import broken_modules, imported_at_start
 from mgpu.readers.training_script.call_arguments import unpacks
 from mgpu.readers.training_script.local_modules import LocalModules
 from mgpu.readers.training_script.scopes import Source
@@ -41,8 +41,9 @@ def certain_errors(tree: ast.Module, source: Source, modules: LocalModules) -> t
         found += _lacking(tree, source, names)
     found += undefined_names(tree, source, names)
     found.sort(key=lambda one: one.line)
+    at_start = set(imported_at_start(tree, source, modules).values())
     for body, file in read:
-        found += undefined_names(body, file, bindings(body))
+        found += undefined_names(body, file, bindings(body), imported=file.file in at_start)
     return (*found, *broken_modules(tree, source, modules))
 
 

@@ -170,6 +170,8 @@ class Frame:
             (keyword.arg or "**"): walk.mask(keyword.arg or "", self.value(keyword.value)) for keyword in node.keywords
         }
         unique = [one for one in _given(node) if self.is_unique(one)] if USES_PATH.search(name) else []
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "mkdir" and self.is_unique_part(node.func.value):
+            unique.append(node.func.value)
         what = {
             "name": name,
             "arguments": tuple(walk.mask("", self.value(argument)) for argument in node.args),
@@ -377,7 +379,8 @@ class Frame:
                 for base in self.walk.all_bases((above or "").removesuffix("()")):  # whose methods read it too
                     self.walk.splits.setdefault(f"{base}().{target.attr}", split)
             self.walk.attributes.pop(name, None)
-            if split == NOTHING and given is not None and given != name and name not in given:
+            of_rank = split == NOTHING or is_rank(given or "")  # `self.number = get_rank()` is both
+            if of_rank and given is not None and given != name and name not in given:
                 self.walk.attributes[name] = given
 
     def forget(self, name: str, *, unique: bool) -> None:
