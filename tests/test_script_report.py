@@ -108,6 +108,23 @@ def test_what_is_a_step_of_the_training(text: str, shown: bool) -> None:
     assert ("No training step was found" not in text_of(read(f"import torch\n{text}\n"))) is shown
 
 
+def test_a_trainer_of_lightning_made_of_arguments_is_lightning() -> None:
+    made = "from {} import Trainer\ntrainer = Trainer.from_argparse_args(args)\ntrainer.fit(model, loader)\n"
+    for package in ("pytorch_lightning", "lightning", "lightning.pytorch"):
+        found = read(made.format(package))
+        assert (found.speaks, found.unclear) == ("lightning", None), package
+        assert next_of(found) == ["mgpu launch train.py"]
+    assert read("from lightning.pytorch.cli import LightningCLI\nLightningCLI(Net, Data)\n").speaks == "lightning"
+
+
+def test_the_header_names_data_parallel_where_a_library_may_connect_the_ranks() -> None:
+    text = "import torch, ignite.engine\nmodel = {}(torch.nn.Linear(2, 2))\nloss.backward()\noptimizer.step()\n"
+    parallel = text_of(read(text.format("torch.nn.DataParallel")))
+    assert "no multi-GPU framework found besides DataParallel. It was not run." in parallel
+    assert "ignite, which was not read, can connect the ranks" in parallel
+    assert "besides" not in text_of(read(text.format("")))
+
+
 def test_a_script_of_another_library_is_not_copied_by_a_launcher() -> None:
     other = read("import tensorflow as tf\nimport engines\nengines.train(tf.keras.Model())\n")
     assert "uses TensorFlow, which mgpu does not examine" in text_of(other) and next_of(other) == ["python train.py"]

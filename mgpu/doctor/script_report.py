@@ -140,7 +140,9 @@ def _overview(script: Script, outcomes: Sequence[Outcome]) -> str:
     """The script's size, and the framework it trains with."""
     beside = f" and {counted(len(script.files), 'module')} that it imports" if script.files else ""
     other = _other_library(script)
-    unknown = f"uses {other}, which mgpu does not examine" if other else "no multi-GPU framework found"
+    parallel = any(call.reached and call.name == "torch.nn.DataParallel" for call in script.calls)
+    nothing = f"no multi-GPU framework found{' besides DataParallel' if parallel else ''}"
+    unknown = f"uses {other}, which mgpu does not examine" if other else nothing
     framework = _FRAMEWORKS.get(script.speaks or "", unknown) + _in_module(script)
     if script.speaks == "nothing" and any(o.problem and "in_one_process" in o.check.tags for o in outcomes):
         framework = "trains in one process, with DataParallel"
