@@ -108,6 +108,86 @@ def test_what_is_a_step_of_the_training(text: str, shown: bool) -> None:
     assert ("No training step was found" not in text_of(read(f"import torch\n{text}\n"))) is shown
 
 
+def test_a_trainer_of_lightning_made_of_arguments_is_lightning() -> None:
+    made = "from {} import Trainer\ntrainer = Trainer.from_argparse_args(args)\ntrainer.fit(model, loader)\n"
+    for package in ("pytorch_lightning", "lightning", "lightning.pytorch"):
+        found = read(made.format(package))
+        assert (found.speaks, found.unclear) == ("lightning", None), package
+        assert next_of(found) == []
+    assert read("from lightning.pytorch.cli import LightningCLI\nLightningCLI(Net, Data)\n").speaks == "lightning"
+
+
+ONE_DEVICE = "with 1 each rank of a launcher trains alone"
+OPTION = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--gpus', default={})\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "certain"),
+    [
+        ("Trainer(devices=config.num_gpus).fit(model)", False),
+        ("Trainer(gpus=parser.parse_args().gpus).fit(model)", False),
+        ("Trainer.from_argparse_args(args).fit(model)", False),
+        ("from lightning.pytorch.cli import LightningCLI\nLightningCLI(Net, Data)", False),
+        ("from lightning.pytorch.cli import LightningCLI\nclass CLI(LightningCLI):\n    pass\nCLI(Net, Data)", False),
+        ("Trainer().fit(model)", True),
+        ("Trainer(devices=4).fit(model)", True),
+        ("Trainer(devices='auto').fit(model)", True),
+        ("import torch\nTrainer(devices=torch.cuda.device_count()).fit(model)", True),
+    ],
+)
+def test_no_launcher_is_named_where_a_config_decides_how_many_devices_lightning_uses(text: str, certain: bool) -> None:
+    found = read("from lightning.pytorch import Trainer\n" + OPTION.format(1) + text + "\n")
+    assert found.speaks == "lightning"
+    assert next_of(found) == (["mgpu launch train.py"] if certain else [])
+    shown = " ".join(text_of(found).split())
+    assert ("Next: no command is certain to work: " in shown and ONE_DEVICE in shown) is not certain
+
+
+@pytest.mark.parametrize("default", ["-1", "'auto'"])
+def test_an_option_whose_default_is_all_devices_is_no_doubt(default: str) -> None:
+    text = "Trainer(devices=parser.parse_args().gpus).fit(model)\n"
+    found = read("from lightning.pytorch import Trainer\n" + OPTION.format(default) + text)
+    assert next_of(found) == ["mgpu launch train.py"]
+
+
+BY_DEEPSPEED = """\
+import argparse, deepspeed, os
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=-1)
+args = parser.parse_args()
+{before}if args.local_rank != -1:
+    deepspeed.init_distributed()
+engine, *_ = deepspeed.initialize(args=args, model=net)
+engine.backward(engine(x))
+"""
+
+
+def test_deepspeed_starts_a_script_that_gets_its_rank_as_an_option() -> None:
+    assert next_of(read(BY_DEEPSPEED.format(before=""))) == ["mgpu launch -- deepspeed train.py"]
+    from_environment = "args.local_rank = int(os.environ.get('LOCAL_RANK', -1))\n"
+    assert next_of(read(BY_DEEPSPEED.format(before=from_environment))) == ["mgpu launch train.py"]
+    always = BY_DEEPSPEED.replace("if args.local_rank != -1:", "if True:")
+    assert next_of(read(always.format(before=""))) == ["mgpu launch train.py"]
+
+
+def test_a_script_that_sets_the_port_is_started_with_that_port() -> None:
+    port = "import os\nos.environ['MASTER_ADDR'] = '{}'\nos.environ['MASTER_PORT'] = '12355'\n"
+    text = BY_HAND + "fit(net)\n"
+    assert next_of(read(port.format("localhost") + text)) == ["mgpu launch --port 12355 train.py"]
+    other = read(port.format("10.0.0.7") + text)
+    assert next_of(other) == [] and "sets MASTER_ADDR to '10.0.0.7'" in text_of(other)
+    unless = "import os\nif 'MASTER_PORT' not in os.environ:\n    os.environ['MASTER_PORT'] = '12355'\n"
+    assert next_of(read(unless + text)) == ["mgpu launch train.py"]
+
+
+def test_the_header_names_data_parallel_where_a_library_may_connect_the_ranks() -> None:
+    text = "import torch, ignite.engine\nmodel = {}(torch.nn.Linear(2, 2))\nloss.backward()\noptimizer.step()\n"
+    parallel = text_of(read(text.format("torch.nn.DataParallel")))
+    assert "no multi-GPU framework found besides DataParallel. It was not run." in parallel
+    assert "ignite, which was not read, can connect the ranks" in parallel
+    assert "besides" not in text_of(read(text.format("")))
+
+
 def test_a_script_of_another_library_is_not_copied_by_a_launcher() -> None:
     other = read("import tensorflow as tf\nimport engines\nengines.train(tf.keras.Model())\n")
     assert "uses TensorFlow, which mgpu does not examine" in text_of(other) and next_of(other) == ["python train.py"]

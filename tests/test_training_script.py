@@ -504,6 +504,32 @@ def test_modules_of_the_project_are_read_from_above_the_script(tmp_path: Path) -
     assert probe.read(script).files == (), "nothing says that the folder above belongs to the project"
 
 
+@pytest.mark.parametrize("import_line", ["from .solver import Solver", "from . import (  # the loop\n    solver,\n)"])
+def test_a_module_that_trains_is_found_through_modules_that_do_not(tmp_path: Path, import_line: str) -> None:
+    files = {
+        "train.py": "from src.work import main\nmain()\n",
+        "src/__init__.py": "",
+        "src/work.py": f"from .between import Solver\n{import_line}\ndef main():\n    Solver().solve()\n",
+        "src/between.py": "from src.solver import Solver\nfrom . import shapes\n",
+        "src/shapes.py": "import math\nsize = 3\n",  # is not parsed: it leads to nothing
+        "src/solver.py": "import torch\nclass Solver:\n    def solve(self):\n        torch.nn.DataParallel(net)\n",
+    }
+    found = probe.read(project(tmp_path, files).parent.parent / "train.py")
+    assert set(found.files) == set(files) - {"train.py"} and found.skipped == {}
+    assert one(found, "torch.nn.DataParallel").file == "src/solver.py" and one(found, "torch.nn.DataParallel").reached
+
+
+def test_a_module_that_only_leads_to_others_leaves_half_of_the_limit_to_them(tmp_path: Path) -> None:
+    large = "from solver import fit\n" + "size = 3\n" * 1000
+    files = {
+        "train.py": "import shapes\nimport solver\n",
+        "shapes.py": large,
+        "solver.py": "import torch\ntorch.load('x')\n",
+    }
+    found = probe.read(project(tmp_path, files).parent.parent / "train.py", most_bytes=12_000)
+    assert (found.skipped, found.files, found.cut) == ({"shapes.py": "limit"}, ("solver.py",), True)
+
+
 def test_a_module_of_a_package_has_its_dotted_name(tmp_path: Path) -> None:
     names = ("pkg/__init__.py", "pkg/data.py", "pkg/__main__.py")
     project(tmp_path, {**dict.fromkeys(names, ""), "pkg/train.py": "from . import data\n"})

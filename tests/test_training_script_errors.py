@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -211,3 +213,30 @@ def test_a_decorator_may_give_the_argument(tmp_path: Path) -> None:
 )
 def test_a_relative_import_of_a_script(tmp_path: Path, text: str, found: list[tuple[int, str, str, str]]) -> None:
     assert faults(tmp_path, text, name="tools/train.py") == found
+
+
+@pytest.mark.parametrize(
+    ("script", "text", "of"),
+    [
+        ("src/train.py", "from src.data import x\n", "src.train"),
+        ("src/pkg/train.py", "import pkg.data\n", "pkg.train"),  # no __init__.py is needed
+        ("src/train.py", "from data import x\n", None),
+        ("src/train.py", "import sys\nsys.path.append('.')\nfrom src.data import x\n", None),
+        ("src/train.py", "from other.data import x\n", None),  # may be installed
+        ("train.py", "from src.data import x\n", None),
+    ],
+)
+def test_a_script_that_imports_the_package_that_contains_it(
+    tmp_path: Path, script: str, text: str, of: str | None
+) -> None:
+    files = {"pyproject.toml": "", "src/data.py": "x = 1\n", "src/pkg/data.py": "x = 1\n", "other/data.py": "x = 1\n"}
+    for name, content in {**files, script: text}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    found = [one for one in training_script_read.read(tmp_path / script).faults if one.kind == "package"]
+    assert [one.of for one in found] == ([of] if of else [])
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, env={})
+    assert (b"ModuleNotFoundError" in done.stderr) is bool(of or "other" in text)
+    if of:
+        folder = tmp_path / script.removesuffix(f"{of.replace('.', '/')}.py")
+        assert not subprocess.run([sys.executable, "-m", of], cwd=folder, capture_output=True, env={}).returncode

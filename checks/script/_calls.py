@@ -46,7 +46,9 @@ def trains(script: Script) -> bool:
 def trainer_calls(script: Script) -> list[ScriptCall]:
     """Return the calls of a Trainer's train or fit, also of the script's own classes derived from one."""
     own = [re.escape(one.name) for one in script.classes if any(map(OF_TRAINER.fullmatch, one.bases))]
-    return reached_calls(script, rf"(?:.+\.)?(?:\w*Trainer|{'|'.join(own) or '(?!)'})\(\)\.(?:train|fit)")
+    return reached_calls(
+        script, rf"(?:.+\.)?(?:\w*Trainer|{'|'.join(own) or '(?!)'})(?:\.from_argparse_args)?\(\)\.(?:train|fit)"
+    )
 
 
 def sets(script: Script, pattern: str) -> list[ScriptSet]:

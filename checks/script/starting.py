@@ -15,6 +15,7 @@ from ._rank_paths import in_every_run
 
 _MODULES = "https://docs.python.org/3/tutorial/modules.html#intra-package-references"
 _IMPORT = "https://docs.python.org/3/reference/simple_stmts.html#the-import-statement"
+_PATH = "https://docs.python.org/3/library/sys_path_init.html"
 _CALLS = "https://docs.python.org/3/reference/expressions.html#calls"
 _SYNTAX = "https://docs.python.org/3/library/exceptions.html#SyntaxError"
 _NAMES = "https://docs.python.org/3/library/exceptions.html#NameError"
@@ -48,6 +49,26 @@ def script_is_part_of_package(script: Script) -> Answer:
     )
     title = f"`from {fault.name} import` works only in a module, not in a file that is started"
     return finding(script, fault, title, fix)
+
+
+@check(Severity.INFO, source=_PATH, tags=("start_command",))
+def script_imports_its_own_package(script: Script) -> Answer:
+    """The script imports the package that contains it by its name, which Python finds only from the folder above it.
+
+    Why: Started as a file, the script's own folder comes first in sys.path, not the one above. Unless the package is
+    installed or PYTHONPATH is set, Python stops with ModuleNotFoundError.
+
+    Fix: Start it as a module, in the folder that contains the package.
+    """
+    fault, (folder, named) = _first(script, "package"), script.in_own_package
+    if fault is None or not named:
+        return Ok("it does not import the package that contains it, or it is started as a module")
+    launched = script.speaks not in (None, "nothing") and not script.spawns_ranks
+    line = "mgpu launch -m {:dotted}" if launched else "python -m {:dotted}"
+    command = shell(f"cd {{:path}} && {line}", folder, named) if folder else shell(line, named)
+    top = named.partition(".")[0]
+    fix = Fix(f"Start it as a module, in the folder that contains {top}.", (command,) if command else ())
+    return finding(script, fault, f"{fault.name} is found only from the folder that contains {top}", fix)
 
 
 @check(Severity.WARNING, source=_IMPORT, tags=("cannot_start",))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from mgpu.check import Skip
 from mgpu.command_line import shell
+from mgpu.doctor import start_doubts
 from mgpu.engine import Outcome
 from mgpu.errors import UNKNOWN
 from mgpu.launchers.own_ranks import may_start_its_own_ranks
@@ -66,7 +67,10 @@ def lines(
         why = f"Unknown (exit {UNKNOWN}): how its ranks train together is not known, so {skipped} did not run: "
         report += screen.paragraph(f"{why}{script.unclear}.")
     report += not_examined(script, screen)
-    report += unstyled([f"Next:  {line}" for line in next_commands(script, outcomes)])
+    commands = next_commands(script, outcomes)
+    report += unstyled([f"Next:  {line}" for line in commands])
+    if not commands and script.error is None and (why := start_doubts.doubt(script)):
+        report += screen.paragraph(f"Next:  no command is certain to work: {why}.")
     return report + explain_command(outcomes)
 
 
@@ -74,8 +78,8 @@ def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
     """The command that starts the script, with a launcher if that starts its ranks; or that changes it first.
 
     A script for one GPU would be started once per GPU, each time alone. If it is not known whether its ranks train
-    together, a few steps of it show that. If an option decides who starts the ranks, no command is named. Copies of a
-    script that does not train, or whose ranks Ray starts, are of no use.
+    together, a few steps of it show that. If an option decides who starts the ranks, or how many devices each of them
+    uses, no command is named. Copies of a script that does not train, or whose ranks Ray starts, are of no use.
     """
     template = "mgpu smoke-test {:path}" if script.unclear else "mgpu launch {:path}"
     alone = script.unclear == OF_RAY or (script.speaks is None and not script.unclear) or bool(_other_library(script))
@@ -91,6 +95,10 @@ def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
         named = (o.problem.fixes[0].commands for o in outcomes if o.problem and "start_command" in o.check.tags)
         if found := next((commands[:1] for commands in named if commands), ()):
             return list(found)
+    if template == "mgpu launch {:path}" and start_doubts.doubt(script):
+        return []
+    if template == "mgpu launch {:path}" and (other := start_doubts.start_command(script)):
+        return [other]
     line = shell(template, script.path) if script.error is None else ""
     if template.startswith("python") and script.only_as_module:
         line = shell("python -m {:dotted}", script.only_as_module)
@@ -140,7 +148,9 @@ def _overview(script: Script, outcomes: Sequence[Outcome]) -> str:
     """The script's size, and the framework it trains with."""
     beside = f" and {counted(len(script.files), 'module')} that it imports" if script.files else ""
     other = _other_library(script)
-    unknown = f"uses {other}, which mgpu does not examine" if other else "no multi-GPU framework found"
+    parallel = any(call.reached and call.name == "torch.nn.DataParallel" for call in script.calls)
+    nothing = f"no multi-GPU framework found{' besides DataParallel' if parallel else ''}"
+    unknown = f"uses {other}, which mgpu does not examine" if other else nothing
     framework = _FRAMEWORKS.get(script.speaks or "", unknown) + _in_module(script)
     if script.speaks == "nothing" and any(o.problem and "in_one_process" in o.check.tags for o in outcomes):
         framework = "trains in one process, with DataParallel"

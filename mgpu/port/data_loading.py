@@ -6,18 +6,14 @@ import re
 
 import libcst as cst
 
+from mgpu.port import batch_sizes
 from mgpu.port.makers import Origin
 from mgpu.port.porting import Porting
-from mgpu.port.source_tree import argument, assigned, calls, dotted, keywords, method, nodes, targets, text_of
+from mgpu.port.source_tree import argument, assigned, calls, dotted, keywords, nodes, targets, text_of
 
 _REASON = (
     "Each rank gets its part of every batch. The batch of the whole run, the steps per epoch, the learning rate and "
     "the schedule stay as they are."
-)
-_SIZE = "The rank's part of the batch: what is combined with it must have its size."
-_MAKES = re.compile(
-    r"(?:torch|numpy(?:\.random)?)\.(?:ones|zeros|full|empty|rand\w*|normal|uniform|arange|standard_normal|choice)"
-    r"|(?:.*\.)?(?:view|reshape|expand|repeat|fill_|normal_|init_hidden|init_state|new_\w+|\w*Tensor)"
 )
 _SAME = "every rank trains on the batches of this batch_sampler (right, but not faster): let it make the rank's part."
 _WHOLE = "every rank evaluates all of this data: right, but not faster."
@@ -60,37 +56,9 @@ def _wrap(porting: Porting, origin: Origin, *, trains: bool) -> None:
     if "drop_last" not in keywords(call):
         porting.note("On several ranks, an incomplete last batch is filled up with samples of the first one.")
     if isinstance(size, (cst.Name, cst.Attribute)) and trains:
-        _sizes(porting, size)
+        batch_sizes.divide(porting, size)
     for one in _reads_of(porting, origin, "batch_size"):
         porting.changes.edit(one, lambda updated: updated.with_changes(attr=cst.Name("total_batch_size")), _REASON)
-
-
-def _sizes(porting: Porting, size: cst.BaseExpression) -> None:
-    """`torch.ones(batch_size, 1)`, `len(x) < batch_size` in the training: the size of the part that the rank has."""
-    text = dotted(size)
-    for node in nodes(porting.tree.module):
-        if not isinstance(node, (cst.Name, cst.Attribute)) or dotted(node) != text:
-            continue
-        above = porting.tree.parent(node)
-        call = porting.tree.inside(node, cst.Call)
-        if isinstance(above, cst.Attribute) or (isinstance(above, cst.Arg) and above.keyword is node):
-            continue
-        if not porting.loops.in_training(node) or porting.changes.touches(node):
-            continue
-        makes = call is not None and _MAKES.fullmatch(porting.tree.name(call.func) or method(call))
-        if makes or _is_compared(porting, node):
-            porting.changes.replace(node, f"{text} // {porting.ranks}.num_processes", _SIZE)
-
-
-def _is_compared(porting: Porting, node: cst.CSTNode) -> bool:
-    """Whether a batch size is compared with the size of a tensor: `x.size(0) != batch_size`."""
-    above = porting.tree.parent(node)
-    comparison = porting.tree.parent(above) if isinstance(above, cst.ComparisonTarget) else above
-    return isinstance(comparison, cst.Comparison) and any(
-        (isinstance(one, cst.Call) and (method(one) == "size" or dotted(one.func) == "len"))
-        or (isinstance(one, cst.Attribute) and one.attr.value == "shape")
-        for one in nodes(comparison)
-    )
 
 
 def _joins(porting: Porting, call: cst.Call) -> bool:

@@ -9,7 +9,7 @@ import libcst as cst
 from mgpu.port.batch_names import accumulates, batch_names, follow_batch, names_read
 from mgpu.port.data_loading import can_split_evaluation
 from mgpu.port.porting import Porting
-from mgpu.port.source_tree import assigned, calls, dotted, flat, nodes, targets
+from mgpu.port.source_tree import assigned, calls, dotted, flat, method, nodes, targets
 from mgpu.port.training_loops import Loop
 
 GATHER = "From here on, every rank has the whole batch, so the metrics are those of all data, and equal on all ranks."
@@ -115,4 +115,7 @@ def _is_scalar(statements: Iterable[cst.CSTNode], name: str) -> bool:
 
 
 def _counts(loop: Loop) -> bool:
-    return any(isinstance(one, cst.AugAssign) for one in nodes(loop.node.body))
+    return any(
+        isinstance(one, cst.AugAssign) or (isinstance(one, cst.Call) and method(one) in ("append", "extend"))
+        for one in nodes(loop.node.body)
+    )

@@ -19,6 +19,7 @@ from mgpu.port import (
     held_models,
     mixed_precision,
     one_change,
+    own_processes,
     preparing,
     random_seeds,
     rank_output,
@@ -108,6 +109,7 @@ def _collect(porting: Porting) -> None:
     backward_pass.plan(porting)
     rank_output.plan(porting)
     by_hand.plan(porting)
+    own_processes.plan(porting)
     entry_point.plan(porting, seed, random_seeds.reason())
 
 
@@ -123,4 +125,4 @@ def _refused(porting: Porting) -> str:
     if not porting.roles.optimized:
         place = porting.tree.where(porting.roles.origins("optimizer")[0].node)
         return f"{place}: the model whose parameters this optimizer gets was not found"
-    return ""
+    return own_processes.refused(porting)

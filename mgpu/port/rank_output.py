@@ -6,6 +6,7 @@ import re
 
 import libcst as cst
 
+from mgpu.port import made_folders
 from mgpu.port.porting import Porting
 from mgpu.port.source_tree import (
     SourceTree,
@@ -23,7 +24,6 @@ from mgpu.port.source_tree import (
 _PRINT = "Only the main process prints. Every rank still computes the values, so that no rank waits for another."
 _SAVE = "Only the main process writes the file. Two ranks that write it at the same time damage it."
 _BAR = "One progress bar, not one per rank."
-_FOLDER = "Another rank may have created the folder since the test."
 _LOG = "Only the main process writes events and log lines."
 _MODULES = (
     r"torch\.nn\.(?:modules\.(?:\w+\.)?)?Module|torch\.utils\.data\.(?:\w+\.)?\w*Dataset|torch\.autograd\.Function"
@@ -83,8 +83,8 @@ def plan(porting: Porting) -> None:
             _save(porting, call)
         elif _TQDM.fullmatch(name) and not {"disable", "**"} & keywords(call) and not _is_counter(porting, call):
             _bar(porting, call)
-        elif name in ("os.makedirs", "os.mkdir", "pathlib.Path.mkdir"):
-            _folder(porting, call)
+        elif made_folders.is_call(porting, call):
+            made_folders.plan(porting, call, free=is_independent(porting, call))
         elif name == "torch.load":
             _load(porting, call)
         elif name == "wandb.init":
@@ -144,24 +144,6 @@ def _bar(porting: Porting, call: cst.Call) -> None:
         return updated.with_changes(args=[*args, disable])
 
     porting.changes.edit(call, edit, _BAR)
-
-
-def _folder(porting: Porting, call: cst.Call) -> None:
-    """A folder that is created if it does not exist."""
-    tested = any(
-        isinstance(above, cst.If) and re.search(r"exists|isdir", porting.tree.code(above.test))
-        for above in porting.tree.parents(call)
-    )
-    if not tested or keywords(call) or len(call.args) != 1 or not isinstance(call.func, cst.Attribute):
-        return
-    exist = option("exist_ok=True")
-
-    def edit(updated: cst.Call) -> cst.Call:
-        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-        func = updated.func.with_changes(attr=cst.Name("makedirs"))
-        return updated.with_changes(func=func, args=[updated.args[0].with_changes(comma=comma), exist])
-
-    porting.changes.edit(call, edit, _FOLDER)
 
 
 def _load(porting: Porting, call: cst.Call) -> None:

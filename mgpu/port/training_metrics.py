@@ -14,6 +14,7 @@ from mgpu.port.training_loops import Loop, back_loop
 
 _LOSS = "Each rank has the loss of its own part: what is printed and compared is the mean over all ranks."
 _PARTLY = "this counts only the part of the batch on this rank: sum it over the ranks with {}.reduce."
+_GATHER = "this collects only the part of the batch on this rank: gather it first with {}.gather_for_metrics."
 
 
 def plan(porting: Porting) -> None:
@@ -58,6 +59,20 @@ def _training(porting: Porting, loop: Loop) -> None:
     for statement in earlier:
         if accumulates(statement, tracked) and not _accumulates_loss_only(statement, tracked, losses):
             _sum_here(porting, statement, tracked, losses)
+        elif lost := _collected(loop, statement, derived - set(losses)):
+            porting.changes.decide(statement, f"{', '.join(sorted(lost))}: {_GATHER.format(porting.ranks)}")
+
+
+def _collected(loop: Loop, statement: cst.CSTNode, derived: set[str]) -> set[str]:
+    """The names computed from this rank's part of the batch that a statement adds to what outlives the iteration."""
+    own = {dotted(name) for node in nodes(loop.node) for one in targets(node) for name in flat(one)}
+    found: set[str] = set()
+    for node in nodes(statement):
+        if isinstance(node, cst.Call) and method(node) in ("append", "extend"):
+            on = receiver(node)
+            if on is not None and dotted(on) not in own:
+                found |= {name for one in node.args for name in names_in(one.value)} & derived
+    return found
 
 
 def _steps_elsewhere(porting: Porting) -> None:

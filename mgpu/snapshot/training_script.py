@@ -122,8 +122,9 @@ class ScriptFault(InScript):
     """A statement that certainly raises an error when Python starts the file as a script, or reaches the line."""
 
     # A relative import (`of`: the script's name as a module), a name that a module does not have, a missing argument,
-    # an imported module that is not valid Python, a name that nothing in the file binds.
-    kind: Literal["relative", "import", "argument", "syntax", "undefined"] = "relative"
+    # an imported module that is not valid Python, a name that nothing in the file binds. Unless the package is
+    # installed or PYTHONPATH is set: an import of the package that contains the script (`of`: its name as a module).
+    kind: Literal["relative", "import", "argument", "syntax", "undefined", "package"] = "relative"
     name: Label = ""  # the module as written, the names or the parameters, the text of the syntax error
     of: Label = ""  # the module or function
 
@@ -189,6 +190,16 @@ class Script:
         by_path = self.path.removesuffix(".py").replace("/", ".")
         names = found if self.module else [by_path, *found]
         return next((name for name in names if "." in name and all(map(str.isidentifier, name.split(".")))), "")
+
+    @property
+    def in_own_package(self) -> tuple[str, str]:
+        """The folder and the name for `python -m` of a script that imports the package that contains it."""
+        found = next((fault.of for fault in self.faults if fault.kind == "package"), "")
+        parts = found.split(".")
+        words = self.path.removesuffix(".py").split("/")
+        if not found or self.command_known or words[-len(parts) :] != parts[-len(words) :] or len(words) < len(parts):
+            return "", ""
+        return "/".join(words[: -len(parts)]) or ("/" if self.path.startswith("/") else ""), found
 
     @property
     def has_own_backward(self) -> bool:

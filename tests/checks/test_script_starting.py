@@ -12,6 +12,7 @@ from tests.checks.facts import Case, informs, script, table, warns, well
 from tests.checks.test_script_output import STARTS_ITS_RANKS
 
 RELATIVE = (ScriptFault(3, kind="relative", name=".kit", of="tools.train"),)
+IN_PACKAGE = (ScriptFault(2, kind="package", name="src.data", of="src.train"),)
 BY_MPI = """\
 import os, torch
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -44,6 +45,15 @@ CASES = (
         script=script(faults=RELATIVE, path="own/tools/train.py", module="tools.train")),
     well("script_is_part_of_package", "started as a module", script=script(faults=RELATIVE, command_known=True)),
     well("script_is_part_of_package", "no relative import", script=script()),
+    informs("script_imports_its_own_package", "line 2: src.data is found only from the folder that contains src",
+        "mgpu launch -m src.train", at=(2, 1), script=script(speaks="ddp", faults=IN_PACKAGE, path="src/train.py")),
+    informs("script_imports_its_own_package", "is found only from", "cd own && mgpu launch -m src.train",
+        script=script(speaks="ddp", faults=IN_PACKAGE, path="own/src/train.py")),
+    informs("script_imports_its_own_package", "is found only from", "python -m src.train",
+        script=replace(read("loss.backward()\noptimizer.step()\n"), faults=IN_PACKAGE, path="src/train.py")),
+    well("script_imports_its_own_package", "started as a module",
+        script=script(faults=IN_PACKAGE, path="src/train.py", command_known=True)),
+    well("script_imports_its_own_package", "started as a module", script=script(faults=IN_PACKAGE, path="train.py")),
     warns("script_starts_its_own_ranks", "spawn starts the ranks itself", "python -m tools.train", script=replace(
         bad("group-its-own-ranks"), faults=RELATIVE)),
     warns("script_imports_missing_name", "kit does not define Trainer", "Correct the name", at=(2, 1),

@@ -37,6 +37,8 @@ def certain_errors(tree: ast.Module, source: Source, modules: LocalModules) -> t
         found += _relative(tree, source, f"{package}.{Path(modules.script).stem}")
     if not names.changes_path:
         found += _undefined(tree, source, modules)
+    if not names.of_sys["path"]:
+        found += _own_package(tree, source, modules)
     if not names.mentioned & {"exec", "globals"} and not names.of_sys["modules"]:
         found += _lacking(tree, source, names)
     found += undefined_names(tree, source, names)
@@ -53,6 +55,29 @@ def _relative(tree: ast.Module, source: Source, module: str) -> Iterator[ScriptF
         if isinstance(node, ast.ImportFrom) and node.level:
             yield _fault(node, source, "relative", "." * node.level + (node.module or ""), module)
             return
+
+
+def _own_package(tree: ast.Module, source: Source, modules: LocalModules) -> Iterator[ScriptFault]:
+    """Return the first import of the top level that needs a folder above the script in sys.path: `from src.data`.
+
+    Only if the script is in that package itself: another one in a folder above may be installed.
+    """
+    for node in tree.body:
+        plain = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        named = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else plain
+        for name in named:
+            top, folder = name.partition(".")[0], modules.folder
+            beside = os.path.join(folder, top)
+            if not top or os.path.exists(beside) or os.path.exists(f"{beside}.py") or not modules.locate(name):
+                continue
+            parts = [Path(modules.script).stem]
+            while folder in modules.roots and os.path.dirname(folder) in modules.roots:
+                parts.insert(0, os.path.basename(folder))
+                if parts[0] == top:
+                    if all(map(str.isidentifier, parts)):
+                        yield _fault(node, source, "package", name, ".".join(parts))
+                    return
+                folder = os.path.dirname(folder)
 
 
 def _undefined(tree: ast.Module, source: Source, modules: LocalModules) -> Iterator[ScriptFault]:

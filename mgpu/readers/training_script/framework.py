@@ -13,7 +13,9 @@ from mgpu.snapshot import Framework, ScriptCall
 from mgpu.text import counted
 
 _TRAINERS = re.compile(r"(?:transformers|trl|sentence_transformers|setfit|optimum|unsloth)\.(?:[\w.]+\.)?\w*Trainer$")
-_LIGHTNING = re.compile(r"lightning\.(?:[\w.]+\.)?(?:Trainer|LightningCLI|Fabric)$|lightning\.fabric\.Fabric$")
+_LIGHTNING = re.compile(
+    r"lightning\.(?:[\w.]+\.)?(?:Trainer(?:\.from_argparse_args)?|LightningCLI|Fabric)$|lightning\.fabric\.Fabric$"
+)
 _OF_CONFIG = re.compile(r"(.+Trainer)\(\)\.(?:fit|train)$")  # an object that a config creates, with an annotation
 _BY_HAND = re.compile(
     r"torch\.distributed\.(?:init_process_group|device_mesh\.init_device_mesh|init_device_mesh"

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from mgpu.file_reading import current_folder
+from mgpu.readers.training_script.import_lines import imported_modules
 from mgpu.readers.training_script.known_libraries import FRAMEWORKS, HARMLESS
 from mgpu.readers.training_script.python_source import PYTHON, newer_python, parse, read_bytes, syntax_error
 from mgpu.readers.training_script.scopes import Scope, Source
@@ -21,6 +22,7 @@ MOST_BYTES_AT_LAUNCH = 64 << 10  # delays the start of a run by about 0.06 s
 _MOST_LEVELS = 6  # folders above the script in which its project may start
 _PROJECT = (".git", "pyproject.toml", "setup.py", "setup.cfg")  # in the top folder of a project
 # A module without any of these words defines layers, constants or texts: nothing in it depends on the number of ranks.
+# It is only read if it imports, itself or through others, a module of the project that has one of them.
 _RELEVANT = re.compile(
     rb"distributed|DataParallel|\brank|_rank\b|\.backward\(|\.step\(|optim\.|accelerat|deepspeed|lightning|Trainer|wandb|SummaryWriter"
     rb"|torch\.(?:save|load|device\()|safetensors|save_pretrained|\.cuda\(|cuda:|set_device|multiprocessing|environ\["
@@ -72,6 +74,8 @@ class LocalModules:
         self.follow, self.most_bytes = follow, most_bytes
         self._contents: dict[str, bytes | str] = {}  # or the reason not to read it
         self._parsed: dict[tuple[str, str], tuple[ast.Module, Source]] = {}  # by path and module
+        self._imported: dict[tuple[str, str], list[tuple[str, str]]] = {}  # by path and module: files and their modules
+        self._located: dict[str, str | None] = {}
         self.start_again()
 
     def start_again(self) -> None:
@@ -175,10 +179,13 @@ class LocalModules:
         if isinstance(raw := self._content(path), str):
             self.skipped[name] = raw
             return Scope({})
-        relevant = _RELEVANT_IN_MODEL if MODEL_FOLDERS.intersection(Path(name).parts[:-1]) else _RELEVANT
-        if not relevant.search(raw) and not path.endswith("__init__.py"):
-            self.files.append(name)
-            return Scope({})
+        if not self._is_relevant(path, raw) and not path.endswith("__init__.py"):
+            if not self._leads_on(path, module):
+                self.files.append(name)
+                return Scope({})
+            if not self._fits(path, name, self.most_bytes // 2):  # the rest is for those that have the words themselves
+                self.skipped[name] = "limit"
+                return Scope({})
         if (parsed := self._parse(path, name, module, raw)) is None:
             return Scope({})
         self.files.append(name)
@@ -203,16 +210,68 @@ class LocalModules:
         self.files = [one for one in self.files if one != name]
         return None
 
+    def _is_relevant(self, path: str, raw: bytes) -> bool:
+        """Whether something in a module can depend on the number of ranks."""
+        in_model = MODEL_FOLDERS.intersection(Path(self.name_of(path)).parts[:-1])
+        return (_RELEVANT_IN_MODEL if in_model else _RELEVANT).search(raw) is not None
+
+    def _leads_on(self, path: str, module: str) -> bool:
+        """Whether a module imports, itself or through others, a module of the project in which something is relevant.
+
+        True if a file on the way is too large to be read, or there are too many.
+        """
+        waiting, seen = [(path, module)], {path}
+        in_model = MODEL_FOLDERS.intersection(Path(self.name_of(path)).parts[:-1])
+        while waiting:
+            for found, its_module in self._imported_files(*waiting.pop()):
+                if found in seen or not self._is_inside(real := os.path.realpath(found)):
+                    continue
+                seen.add(found)
+                if real == self.script:
+                    continue
+                if len(seen) > MOST_FILES or os.path.getsize(found) > self.most_bytes:
+                    return True
+                raw = self._content(found)
+                if isinstance(raw, str):
+                    return True
+                if _RELEVANT_IN_MODEL.search(raw) if in_model else self._is_relevant(found, raw):
+                    return True
+                waiting.append((found, its_module))
+        return False
+
+    def _imported_files(self, path: str, module: str) -> list[tuple[str, str]]:
+        """Return the files of the project that a file imports, with the name of each module."""
+        if (path, module) not in self._imported:
+            raw = self._content(path)
+            package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
+            names = [] if isinstance(raw, str) else imported_modules(raw, package)
+            names = [
+                ".".join(parts[:end])
+                for name in names
+                for parts in [name.split(".")]
+                for end in range(1, len(parts) + 1)
+            ]
+            files = [(found, name) for name in dict.fromkeys(names) if (found := self._locate_once(name))]
+            self._imported[path, module] = files
+        return self._imported[path, module]
+
+    def _locate_once(self, module: str) -> str | None:
+        """Like `locate`, but each name is looked up in the folders once, and none in a package that is not there."""
+        if module not in self._located:
+            above = module.rpartition(".")[0]
+            self._located[module] = None if above and self._locate_once(above) is None else self.locate(module)
+        return self._located[module]
+
     def _is_inside(self, real: str) -> bool:
         """Whether a file is in the project, and not only a link in it."""
         return os.path.commonpath([real, self.top]) == self.top
 
-    def _fits(self, path: str, name: str) -> bool:
+    def _fits(self, path: str, name: str, most_bytes: int = 0) -> bool:
         """Whether a file can still be parsed. One that is too large is not even read."""
         if name in self._bytes:
             return True
         try:
-            return sum(self._bytes.values()) + os.path.getsize(path) <= self.most_bytes
+            return sum(self._bytes.values()) + os.path.getsize(path) <= (most_bytes or self.most_bytes)
         except OSError:
             return True  # reading it has the reason
 
