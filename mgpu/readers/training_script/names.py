@@ -16,6 +16,7 @@ from mgpu.readers.training_script.scopes import LONGEST, Around, Scope, Source, 
 from mgpu.readers.training_script.unique_texts import (
     USES_PATH,
     dotted_names,
+    given,
     is_text_or_path,
     is_timed_text,
     is_unique_text,
@@ -73,7 +74,7 @@ class Frame:
                 stack.extend([(child, here) for child in ast.iter_child_nodes(node)])
         calls = [node for node, _ in found if isinstance(node, ast.Call)]
         heads = {id(node.func) for node in calls}
-        passed = {id(one) for node in calls if not _STARTS.search(last_name(node.func)) for one in _given(node)}
+        passed = {id(one) for node in calls if not _STARTS.search(last_name(node.func)) for one in given(node)}
         for node, here in reversed(found):
             if isinstance(node, ast.Call):
                 self._call(node, here, targets if node is tree else ())
@@ -169,7 +170,7 @@ class Frame:
         keywords = {
             (keyword.arg or "**"): walk.mask(keyword.arg or "", self.value(keyword.value)) for keyword in node.keywords
         }
-        unique = [one for one in _given(node) if self.is_unique(one)] if USES_PATH.search(name) else []
+        unique = [one for one in given(node) if self.is_unique(one)] if USES_PATH.search(name) else []
         if isinstance(node.func, ast.Attribute) and node.func.attr == "mkdir" and self.is_unique_part(node.func.value):
             unique.append(node.func.value)
         what = {
@@ -391,11 +392,6 @@ class Frame:
         scope.looped.add(name)
         (scope.unknown.add if self.number >= 0 else scope.unknown.discard)(name)
         scope.splits.pop(name, None)
-
-
-def _given(node: ast.Call) -> list[ast.expr]:
-    """Return all arguments of a call."""
-    return [*node.args, *(keyword.value for keyword in node.keywords)]
 
 
 def parts(target: ast.expr) -> Sequence[ast.expr]:

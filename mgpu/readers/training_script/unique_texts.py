@@ -63,3 +63,8 @@ def is_timed_text(text: str) -> bool:
 def dotted_names(text: str) -> list[str]:
     """Return the dotted names in an expression."""
     return _DOTTED.findall(text)
+
+
+def given(node: ast.Call) -> list[ast.expr]:
+    """Return all arguments of a call."""
+    return [*node.args, *(keyword.value for keyword in node.keywords)]
