@@ -657,6 +657,7 @@ def rank_file_of(path: Path) -> None:
     (recorded / "1.7.beat").write_bytes(path.read_bytes())
     (recorded / "1.7.values").write_bytes(path.read_bytes())
     rank_facts.peaks(path.parent, 1, 7)
+    assert rank_facts.trained_bytes(path.parent, 1) >= 0
     values = rank_facts.values(path.parent, 1, 7)
     assert not [secret for secret in SECRETS if secret in repr(values)], values
     run = snapshot_types.Run(0, 0, 60.0, expected=2, not_finite=rank_facts.not_finite(path.parent))
@@ -1231,7 +1232,8 @@ TARGETS: dict[str, Target] = {
     ),
     "nan of a rank": Target(
         "n.json", lambda: document(NAN), rank_file_of,
-        ("launch.rank_facts.peaks", "launch.rank_facts._not_finite", "readers.recorded_values.read"),
+        ("launch.rank_facts.peaks", "launch.rank_facts._not_finite", "readers.recorded_values.read",
+         "launch.rank_facts.trained_bytes"),
     ),
     "rehearsed rank": Target(
         "0.7.rehearsal", lambda: [REHEARSED], rehearsed_of, ("rehearse.rank_record.read", "rehearse.stopped_at._line")

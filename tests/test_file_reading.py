@@ -69,6 +69,9 @@ ALLOWED = {
     "config.loader._open_options": "in the training run's Python: what mgpu and accelerate have just read",
     "launch.exchange_watch._look_for_torch": "/proc",
     "recorder.inject._mgpu_recorder.peak_bytes": "in a rank, which imports nothing else of mgpu: /proc",
+    # In a rank that has failed: what its own failed line read. A thread looks, which the rank does not wait for long.
+    "recorder.inject._mgpu_read_files._content": "a regular file of a bounded size",
+    "recorder.inject._mgpu_read_files._facts": "the start of a regular file",
     "launch.run_outcome._names": "/proc",
     "launchers.choice._shell_script": "through readers.training_script.python_source",
     "process.processes.environment": "/proc",
@@ -82,7 +85,7 @@ ALLOWED = {
         (
             "launch.run_outcome._meminfo", "launch.run_outcome.available",
             "launch.run_outcome.__init__", "launch.run_outcome._tightest", "launch.detached.what_ends_it",
-            "process.processes.stat_fields", "process.processes.status_of", "process.processes._children",
+            "process.processes.thread_s", "process.processes.stat_fields", "process.processes.status_of", "process.processes._children",
             "process.processes.runnable_s", "process.processes.thread_name",
             "process.processes.kernel_wait_of", "process.processes.processes_of_run",
             "process.boot.boot_id", "doctor.repair._in_use", "doctor.repair._compiling",
