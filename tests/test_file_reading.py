@@ -85,7 +85,8 @@ ALLOWED = {
         (
             "launch.run_outcome._meminfo", "launch.run_outcome.available",
             "launch.run_outcome.__init__", "launch.run_outcome._tightest", "launch.detached.what_ends_it",
-            "process.processes.thread_s", "process.processes.stat_fields", "process.processes.status_of", "process.processes._children",
+            "process.processes.thread_s",
+            "process.processes.stat_fields", "process.processes.status_of", "process.processes._children",
             "process.processes.runnable_s", "process.processes.thread_name",
             "process.processes.kernel_wait_of", "process.processes.processes_of_run",
             "process.boot.boot_id", "doctor.repair._in_use", "doctor.repair._compiling",
