@@ -25,6 +25,7 @@ from mgpu.launch import detached, follow, list_runs, registry, run_entry, stop
 from mgpu.launch.registry import Entry
 from mgpu.launch.request import Request
 from mgpu.process import boot, log_follower, processes, run_log
+from mgpu.prompts.question import Question
 from tests.conftest import Run, environment
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
 from tests.test_schema import STATUS
@@ -241,8 +242,8 @@ def entry(runs: Path, id_: str = "20261121-1012-3f2a", **changed: Any) -> Entry:
     of_now = Entry(
         id=id_, run_id=f"{id_}-mark", host=socket.gethostname(), boot_id=boot.boot_id(),
         pid_space=registry.pid_space(), pid=os.getpid(), pid_started=registry.started_at(os.getpid()) or 0,
-        folder=str(runs.parent / id_), cwd="/", target=("train.py", "--lr", "1"), command=("python", "train.py"),
-        config="accelerate.yaml", started=durations.now(), ranks=1,
+        folder=str(runs.parent / id_), cwd=os.path.realpath("."), target=("train.py", "--lr", "1"),
+        command=("python", "train.py"), config="accelerate.yaml", started=durations.now(), ranks=1,
     )  # fmt: skip
     made = dataclasses.replace(of_now, **changed)
     (runs / f"{id_}.json").write_text(json.dumps(dataclasses.asdict(made)), "utf-8")
@@ -321,6 +322,90 @@ def test_a_run_is_named(runs: Path) -> None:
         assert error.value.exit_code == errors.USAGE
     with pytest.raises(MgpuError, match="no runs found"):
         registry.find(None, [])
+
+
+def test_a_run_of_this_folder_comes_first(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a name, no option takes the run of another folder while this one has a run."""
+    other, here = tmp_path / "other", tmp_path / "here"
+    here.mkdir()
+    mine = entry(runs, "mine-aaaa", cwd=str(here), started="2026-11-20T09:00:00Z", ended="2026-11-20T09:00:01Z")
+    entry(runs, "theirs-bbbb", cwd=str(other))
+    monkeypatch.chdir(here)
+    found = registry.entries()[0]
+    assert [one.id for one in found] == ["theirs-bbbb", "mine-aaaa"]
+    assert registry.find(None, found) == mine
+    logs = entry(runs, "logs-cccc", cwd=str(other), folder=str(here / ".mgpu/runs/1"), started="2026-01-01T00:00:00Z")
+    assert registry.find(None, registry.entries()[0]) == logs
+
+
+def test_no_run_of_another_folder_is_stopped_without_its_name(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mgpu.prompts import prompts
+
+    stopped: list[str] = []
+
+    def signaled(entry: Entry) -> bool:
+        stopped.append(entry.id)
+        return True
+
+    monkeypatch.setattr(stop, "_signal_supervisor", signaled)
+    monkeypatch.setattr(stop, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(stop, "_GRACE_S", 0.0)
+    theirs = entry(runs, "theirs-bbbb", cwd="/projects/other", target=("fit.py", "--lr", "2"))
+
+    def refused(*active: Entry) -> str:
+        with pytest.raises(MgpuError) as error:
+            stop.run(None, active)
+        assert error.value.exit_code == errors.USAGE and not stopped
+        return error.value.message
+
+    message = refused(theirs)
+    assert "nothing was stopped: no run of this folder is active" in message
+    for text in ("mgpu launch --stop theirs-bbbb", "fit.py --lr 2", "/projects/other  (not the current folder)"):
+        assert text in message
+    monkeypatch.setattr("mgpu.report.screen.can_ask", lambda: True)
+    asked: list[str] = []
+
+    def declined(question: Question) -> str:
+        asked.append(question.text)
+        return question.default
+
+    monkeypatch.setattr(prompts, "ask", declined)
+    assert "mgpu launch --stop theirs-bbbb" in refused(theirs) and asked == ["Stop it?"]
+    second = entry(runs, "more-cccc", cwd="/projects/more")
+    assert "several are in another folder" in refused(theirs, second) and len(asked) == 1
+
+    mine = [entry(runs, f"mine-{end}") for end in ("aaaa", "dddd")]
+    message = refused(*mine, theirs)
+    assert "several runs of this folder are active" in message and "theirs" not in message
+    capsys.readouterr()
+    stop.run(None, [mine[0], theirs])
+    assert stopped == ["mine-aaaa"]
+    said = capsys.readouterr().err
+    assert "Script     train.py --lr 1" in said and f"Folder     {os.path.realpath('.')}\n" in said
+    stop.run("theirs", [mine[0], theirs])
+    assert stopped == ["mine-aaaa", "theirs-bbbb"]
+    assert "/projects/other  (not the current folder)" in capsys.readouterr().err
+
+
+def test_which_run_it_is_is_always_shown(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The script, and the folder if it is another one: by --attach, --watch, --report and --why."""
+    done: dict[str, Any] = {"ended": "2099-01-01T00:00:00Z", "exit_code": 0}
+    theirs = entry(runs, "theirs-bbbb", cwd="/projects/other", **done)
+    mine = entry(runs, "mine-aaaa", **done)
+    from mgpu.launch import gpu_table, why
+
+    for show in (
+        follow.attach,
+        gpu_table.watch,
+        lambda one: why.run(Request(why=True), one.id, [one]),
+    ):
+        for one, elsewhere in ((theirs, True), (mine, False)):
+            assert show(one) == errors.READY
+            said = "".join(capsys.readouterr())
+            assert "Script     train.py --lr 1" in said, said
+            assert ("Folder     /projects/other  (not the current folder)" in said) is elsewhere, said
 
 
 def test_old_entries_are_forgotten(runs: Path, tmp_path: Path) -> None:
@@ -416,7 +501,9 @@ def test_what_is_left_of_a_lost_run_is_ended(runs: Path, capsys: pytest.CaptureF
     finally:
         rank.kill()
         rank.wait()
-    assert "was lost, its supervisor is no longer running: stopped 1 leftover process" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "was lost, its supervisor is no longer running: stopped 1 leftover process" in said
+    assert "Script     train.py --lr 1" in said
     assert registry.refresh(lost)[1] == "ended"
 
 

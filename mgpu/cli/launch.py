@@ -87,11 +87,11 @@ OPTIONS = (
     ),
     *panel(
         "Earlier runs",
-        Option("--attach", bool, "Follow [RUN] to its end (default: the latest)."),
+        Option("--attach", bool, "Follow [RUN] to its end (default: the latest of this folder)."),
         Option("--status", bool, "List the runs, or show [RUN]; as JSON with --json-result -."),
-        Option("--report", bool, "Write a page and an archive about [RUN], to read or to send (default: the latest)."),
+        Option("--report", bool, "Write a page and an archive about [RUN] (default: the latest of this folder)."),
         Option("--why", bool, "Why does [RUN] make no progress? Also a PID or job ID; as JSON with --json-result -."),
-        Option("--stop", bool, "Stop [RUN] (default: the only one)."),
+        Option("--stop", bool, "Stop [RUN] (default: the only one of this folder)."),
     ),
     *panel(
         "On Slurm",
@@ -163,13 +163,14 @@ def launch(request: Request) -> int:
 
 
 def _names_job(request: Request) -> bool:
-    """Whether --why is about a Slurm job: a number that is no process here."""
+    """Whether --why is about a Slurm job: a number that is neither a process nor a run here."""
     name = request.target[0] if request.why and len(request.target) == 1 else ""
     if not name.isdecimal() or os.path.isdir(f"/proc/{name}"):
         return False
+    from mgpu.launch import registry
     from mgpu.scheduler import client
 
-    return client.is_there("scontrol")
+    return client.is_there("scontrol") and not registry.named(name, registry.entries()[0])
 
 
 def _early(values: Values) -> Sequence[Probe]:

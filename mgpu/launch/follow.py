@@ -16,7 +16,7 @@ from pathlib import Path
 from mgpu import durations, errors
 from mgpu.command_line import shell
 from mgpu.errors import MgpuError
-from mgpu.launch import registry
+from mgpu.launch import registry, run_lines
 from mgpu.launch.registry import Entry
 from mgpu.launch.report import PROGRAM_ENDS
 from mgpu.launch.request import Request, flag_of
@@ -88,7 +88,7 @@ def attach(entry: Entry) -> int:
     entry, state = registry.refresh(entry)
     if (later := registry.successor(entry)) and state != "running":
         text = f"mgpu: {entry.id}: its folder now has the log of a later run, {later.id}"
-        screen.show([[(text, "warn")], *_known_end(entry)])
+        screen.show([[(text, "warn")], *run_lines.lines(entry, screen), *_known_end(entry)])
         return entry.known_exit_code
     _introduce(entry, state, output, screen)
     if on_terminal := report_screen.is_terminal(sys.stdout):
@@ -109,6 +109,7 @@ def attach(entry: Entry) -> int:
 
 def _introduce(entry: Entry, state: registry.State, output: Output, screen: report_screen.Screen) -> None:
     began = f"{entry.id}, started {durations.age_text(entry.started)}"
+    of_run = run_lines.lines(entry, screen)
     if state == "elsewhere":
         where = registry.whereabouts(entry)
         if not output.is_there:
@@ -122,7 +123,7 @@ def _introduce(entry: Entry, state: registry.State, output: Output, screen: repo
         lines = [[(f"mgpu: {began}", "")]]
         if not output.is_there:
             lines.append([(f"mgpu: its log no longer exists: {entry.folder}", "warn")])
-    screen.show([*lines, [(screen.rule("your program's output"), "")]])
+    screen.show([*lines, *of_run, [(screen.rule("your program's output"), "")]])
 
 
 def _until_the_end(entry: Entry, output: Output) -> Entry:
