@@ -90,8 +90,8 @@ def _confirm_elsewhere(entry: Entry) -> bool:
     from mgpu.prompts.question import Choice, Question
 
     screen = report_screen.Screen.of()
-    head: report_screen.Line = [(f"mgpu: no run of this folder is active. {entry.id} is in another folder:", "")]
-    screen.show([head, *run_lines.lines(entry, screen)])
+    head = screen.paragraph(f"mgpu: no run of this folder is active. {entry.id} is in another folder:")
+    screen.show([*head, *run_lines.lines(entry, screen)])
     question = Question(
         "stop_elsewhere",
         "Stop it?",
