@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,20 @@ import pytest
 
 from mgpu import durations, errors, quantities
 from mgpu.errors import MgpuError
-from mgpu.launch import detached, follow, list_runs, registry, run_entry, stop
+from mgpu.hangs import hang_files
+from mgpu.launch import detached, follow, list_runs, registry, run_entry, show_runs, stop
 from mgpu.launch.registry import Entry
 from mgpu.launch.request import Request
 from mgpu.process import boot, log_follower, processes, run_log
 from mgpu.prompts.question import Question
+from mgpu.snapshot import Hang, HangRank
 from tests.conftest import Run, environment
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
 from tests.test_schema import STATUS
 
 ALONE = ("launch", "--yes", "--unverified", "allow", "--launcher", "python")
 TWO = ("launch", "--yes", "--unverified", "allow", "-c", "two.yaml")
+STOPPED = Hang(42.0, 1.0, (HangRank(0, state="sleeping"), HangRank(1, state="stopped")))
 OUTPUT = "début False\nstep 2/2\rdone".encode()
 
 
@@ -299,7 +302,7 @@ def test_entries_that_cannot_be_read(runs: Path, capsys: pytest.CaptureFixture[s
     assert [Path(trouble.split()[0]).stem for trouble in troubles] == [
         "bytes", "deep", "empty", "large", "later", "link", "list", "other", "pipe",
     ]  # fmt: skip
-    assert list_runs.run(Request(status=True), None, found, troubles) == errors.READY
+    assert show_runs.run(Request(status=True), None, found, troubles) == errors.READY
     shown = capsys.readouterr().out
     assert "written by another version of mgpu" in shown and "train.py --lr 1" in shown
 
@@ -408,6 +411,57 @@ def test_which_run_it_is_is_always_shown(runs: Path, capsys: pytest.CaptureFixtu
             assert ("Folder     /projects/other  (not the current folder)" in said) is elsewhere, said
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80, 100])
+def test_the_table_of_runs_fits(
+    columns: int, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the folder of each run if they differ; no column is without its name, and no path is cut."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    long = ("pretrain.py", "--data", "/datasets/some/where", "--lr", "0.001")
+    mine = entry(runs, "20261121-1012-aaaa", ended=durations.now(), exit_code=0)
+    theirs = entry(runs, "20261121-1013-bbbb", cwd="/projects/other", target=long)
+    Path(theirs.folder).mkdir()
+    hang_files.write(
+        Path(theirs.folder), Hang(42.0, 1.0, (HangRank(0, state="sleeping"), HangRank(1, state="stopped")))
+    )
+    assert show_runs.run(Request(status=True), None, [mine, theirs], []) == errors.READY
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= columns, shown
+    head = shown.splitlines()[0]
+    assert "..." not in head and head.split()[:2] == ["RUN", "STATE"]
+    assert "/projects/other" in shown and " ".join(long) in " ".join(shown.split())
+    assert re.search(r"bbbb +no progress", shown) and "no progress for 42 s: rank 1 is stopped" in " ".join(
+        shown.split()
+    )
+    assert show_runs.run(Request(status=True), None, [mine], []) == errors.READY
+    alone = capsys.readouterr().out
+    assert "FOLDER" not in alone and " in " not in alone
+
+
+def test_a_hang_is_shown_to_the_one_who_attaches(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that is already known, another one that is found later, and that the run goes on."""
+    going = entry(runs)
+    folder = Path(going.folder)
+    folder.mkdir()
+    (folder / "run.log").write_text("step 1\n")
+    hang_files.write(folder, STOPPED)
+    passes: Iterator[Callable[[], object]] = iter(
+        [
+            lambda: hang_files.write(folder, dataclasses.replace(STOPPED, quiet_s=99.0)),
+            lambda: hang_files.remove(folder),
+            lambda: entry(runs, ended=durations.now(), exit_code=0, started=going.started),
+        ]
+    )
+    monkeypatch.setattr(follow, "_LOOK_S", 0.0)
+    monkeypatch.setattr(follow, "_pause", lambda: next(passes)())
+    assert follow.attach(going) == errors.READY
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("rank 1 is stopped") == 1 and "no progress for 42 s" in said.partition("your program")[0]
+    assert f"mgpu launch --why {going.id}" in said and "the run makes progress again" in said
+
+
 def test_old_entries_are_forgotten(runs: Path, tmp_path: Path) -> None:
     from mgpu.process.command import Command
 
@@ -440,7 +494,7 @@ def test_a_folder_that_a_later_run_has(runs: Path, capsys: pytest.CaptureFixture
     (runs / "run.log").write_text("of the later one\n")
     assert registry.find(str(runs), registry.entries()[0]) == late
     assert follow.attach(early) == 3
-    assert list_runs.run(Request(status=True), early.id, [early, late], []) == errors.NOT_READY
+    assert show_runs.run(Request(status=True), early.id, [early, late], []) == errors.NOT_READY
     told = capsys.readouterr()
     assert "of the later one" not in told.out
     assert "a later run, logs-bbbb" in told.err and "a later run, logs-bbbb" in told.out
@@ -492,7 +546,7 @@ def test_what_is_left_of_a_lost_run_is_ended(runs: Path, capsys: pytest.CaptureF
     rank = subprocess.Popen(["sleep", "60"], env={"MGPU_RUN_ID": lost.run_id, "PATH": os.environ["PATH"]})
     try:
         wait_for(lambda: processes.processes_of_run(lost.run_id))  # the kernel shows its variables late
-        assert list_runs.run(Request(status=True), lost.id, [lost], []) == errors.NOT_READY
+        assert show_runs.run(Request(status=True), lost.id, [lost], []) == errors.NOT_READY
         assert f"its processes are still running ({rank.pid})" in " ".join(capsys.readouterr().out.split())
         assert follow.attach(lost) == errors.UNKNOWN
         assert f"its processes are still running ({rank.pid})" in capsys.readouterr().err
