@@ -143,6 +143,15 @@ def parent_of(pid: int) -> int | None:
         return None
 
 
+def stopped_above(pid: int) -> tuple[int, ...]:
+    """Return the ancestors of a process that are stopped, the outermost first."""
+    found: list[int] = []
+    while (parent := parent_of(pid)) and parent > 1:
+        found += [parent] if state_of(parent) == "stopped" else []
+        pid = parent
+    return tuple(reversed(found))
+
+
 def lone_rank_under(launcher: int, starts_it: bool) -> dict[int, Rank]:
     """Return the rank of a single-process run: the launcher itself, or its child if `starts_it`."""
     if not starts_it:
