@@ -153,6 +153,34 @@ def test_a_number_that_is_nothing_here(runs: Path, tmp_path: Path, monkeypatch: 
     assert launch.launch(Request(why=True, target=("99999999",))) == errors.READY, named
 
 
+@pytest.mark.parametrize(
+    ("options", "schema"),
+    [("--status", "mgpu.runs/1.0"), ("--why", "mgpu.why/1.0")],
+)
+def test_options_after_the_name_of_a_run(
+    options: str, schema: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that was started earlier has no arguments: they are mgpu's."""
+    from mgpu.cli import launch, option_parser
+
+    named = entry(runs, ended="2026-11-21T10:12:01Z", exit_code=0)
+
+    def code_of(*words: str) -> int:
+        line = option_parser.read(["launch", *words])
+        assert line is not None
+        return launch.run({name: value for name, value in line[1].items() if name != "no_color"})
+
+    for words in ((options, named.id, "--json-result", "-"), (options, named.id, "--json-result=-")):
+        assert code_of(*words) == errors.READY
+        assert json.loads(capsys.readouterr().out)["schema"] == schema
+    path = tmp_path / "found.json"
+    assert code_of(options, named.id, "--json-result", str(path)) == errors.READY
+    assert json.loads(path.read_text())["schema"] == schema
+    for words in ((options, named.id, "--epochs", "3"), (options, named.id, "another"), (options, named.id, "--stop")):
+        with pytest.raises(MgpuError, match=r"at most one run|choose one"):
+            code_of(*words)
+
+
 @pytest.mark.parametrize("columns", [40, 60, 80, 100])
 def test_the_ranks_fit_and_no_line_of_code_is_cut(columns: int) -> None:
     screen = replace(Screen.of(sys.stderr), width=columns)

@@ -125,6 +125,7 @@ def run(values: Values) -> int:
     Options of mgpu come before SCRIPT; everything after it is passed to the script unchanged. With -- COMMAND...
     (torchrun, accelerate launch, deepspeed, any other) your own launch line runs unchanged, watched in the same way.
     """
+    values = _with_options_after_run(values)
     if values.pop("json_schema"):
         from mgpu.cli import json_schema
 
@@ -132,6 +133,23 @@ def run(values: Values) -> int:
         return json_schema.show(next((made for name, made in modes.items() if values[name]), json_schema.run)())
     values["pass_env"] = tuple(values["pass_env"] or ())
     return launch(Request(**values))
+
+
+def _with_options_after_run(values: Values) -> Values:
+    """Return the values with the options that come after the name of a run, as in `--status RUN --json-result -`.
+
+    After a script they are the script's, but a run started earlier has no arguments.
+    """
+    target = values["target"]
+    given = {name: value for name, value in values.items() if name not in ("json_schema", "pass_env")}
+    if len(target) < 2 or values["dashes"] or not Request(**given).of_a_run:
+        return values
+    from mgpu.cli import option_parser
+
+    after = option_parser.parse(target[1:], COMMAND, COMMAND.quick_options, values)
+    if after is None:  # not an option of mgpu launch
+        return values
+    return {name: after[name] for name in values} | {"target": (target[0], *after["target"])}
 
 
 def launch(request: Request) -> int:
