@@ -49,6 +49,7 @@ from mgpu.launch import (
     registry,
     run_facts_file,
     run_outcome,
+    show_runs,
 )
 from mgpu.launch import report as launch_report
 from mgpu.launchers import choice, deepspeed_hosts, framework_yaml, line_program, project_folder, run_folder, stamp
@@ -425,8 +426,8 @@ ENTRY = dataclasses.asdict(
 def entry_of(path: Path) -> None:
     found = registry.load(path)
     looked = registry.refresh(found)
-    list_runs._table([looked], [], SCREEN)
-    list_runs._one(*looked, SCREEN)
+    show_runs.table([looked], [], SCREEN)
+    list_runs.lines(*looked, SCREEN)
     json.dumps(registry.as_json(*looked))
 
 

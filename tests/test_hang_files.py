@@ -25,7 +25,7 @@ import pytest
 from mgpu import engine
 from mgpu.engine import selections
 from mgpu.hangs import hang_files, ras_query
-from mgpu.launch import hang_report, py_spy, why
+from mgpu.launch import hang_report, py_spy, why, why_subject
 from mgpu.launchers import run_folder
 from mgpu.process import processes
 from mgpu.readers import nccl_ras, plain_pickle, torch_dumps
@@ -529,7 +529,7 @@ def test_no_program_of_another_user_is_run(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "bin" / "py-spy").write_text(f"#!/bin/sh\n: > {tmp_path}/ran\n")
     (tmp_path / "bin" / "py-spy").chmod(0o755)
     with subprocess.Popen(["sleep", "60"], env={"VIRTUAL_ENV": str(tmp_path), "PATH": os.environ["PATH"]}) as process:
-        part = why.Part(tmp_path, {0: processes.Rank(process.pid)}, 1)
+        part = why_subject.Part(tmp_path, {0: processes.Rank(process.pid)}, 1)
         try:
             monkeypatch.setenv("PATH", "")
             wait_for(lambda: b"VIRTUAL_ENV" in processes.environment(process.pid))  # not yet in the moment of its start

@@ -194,6 +194,7 @@ def test_the_report_of_a_run_that_failed(ends: Mapping[str, End], mgpu: Run, tmp
     home = {"HOME": str(folder / "home"), "XDG_STATE_HOME": str(folder / "home" / "state")}
     done = mgpu("launch", "--report", "--json-result", "case.json", cwd=folder, env=home)
     assert done.returncode == 0 and "FAILED" in done.stdout, done.stderr
+    assert re.search(r"^Script     \S", done.stdout, re.MULTILINE) and max(map(len, done.stdout.splitlines())) <= 80
     (page,), (archive,) = folder.glob("mgpu-report-*.html"), folder.glob("mgpu-report-*.mgpu.tar.gz")
     assert page.name in done.stdout and (page.stat().st_mode & 0o777) == 0o600
     case = json.loads((folder / "case.json").read_text("utf-8"))

@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,20 @@ import pytest
 
 from mgpu import durations, errors, quantities
 from mgpu.errors import MgpuError
-from mgpu.launch import detached, follow, list_runs, registry, run_entry, stop
+from mgpu.hangs import hang_files
+from mgpu.launch import detached, follow, list_runs, registry, run_entry, show_runs, stop
 from mgpu.launch.registry import Entry
 from mgpu.launch.request import Request
 from mgpu.process import boot, log_follower, processes, run_log
+from mgpu.prompts.question import Question
+from mgpu.snapshot import Hang, HangRank
 from tests.conftest import Run, environment
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
 from tests.test_schema import STATUS
 
 ALONE = ("launch", "--yes", "--unverified", "allow", "--launcher", "python")
 TWO = ("launch", "--yes", "--unverified", "allow", "-c", "two.yaml")
+STOPPED = Hang(42.0, 1.0, (HangRank(0, state="sleeping"), HangRank(1, state="stopped")))
 OUTPUT = "début False\nstep 2/2\rdone".encode()
 
 
@@ -241,8 +245,8 @@ def entry(runs: Path, id_: str = "20261121-1012-3f2a", **changed: Any) -> Entry:
     of_now = Entry(
         id=id_, run_id=f"{id_}-mark", host=socket.gethostname(), boot_id=boot.boot_id(),
         pid_space=registry.pid_space(), pid=os.getpid(), pid_started=registry.started_at(os.getpid()) or 0,
-        folder=str(runs.parent / id_), cwd="/", target=("train.py", "--lr", "1"), command=("python", "train.py"),
-        config="accelerate.yaml", started=durations.now(), ranks=1,
+        folder=str(runs.parent / id_), cwd=os.path.realpath("."), target=("train.py", "--lr", "1"),
+        command=("python", "train.py"), config="accelerate.yaml", started=durations.now(), ranks=1,
     )  # fmt: skip
     made = dataclasses.replace(of_now, **changed)
     (runs / f"{id_}.json").write_text(json.dumps(dataclasses.asdict(made)), "utf-8")
@@ -298,7 +302,7 @@ def test_entries_that_cannot_be_read(runs: Path, capsys: pytest.CaptureFixture[s
     assert [Path(trouble.split()[0]).stem for trouble in troubles] == [
         "bytes", "deep", "empty", "large", "later", "link", "list", "other", "pipe",
     ]  # fmt: skip
-    assert list_runs.run(Request(status=True), None, found, troubles) == errors.READY
+    assert show_runs.run(Request(status=True), None, found, troubles) == errors.READY
     shown = capsys.readouterr().out
     assert "written by another version of mgpu" in shown and "train.py --lr 1" in shown
 
@@ -321,6 +325,141 @@ def test_a_run_is_named(runs: Path) -> None:
         assert error.value.exit_code == errors.USAGE
     with pytest.raises(MgpuError, match="no runs found"):
         registry.find(None, [])
+
+
+def test_a_run_of_this_folder_comes_first(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a name, no option takes the run of another folder while this one has a run."""
+    other, here = tmp_path / "other", tmp_path / "here"
+    here.mkdir()
+    mine = entry(runs, "mine-aaaa", cwd=str(here), started="2026-11-20T09:00:00Z", ended="2026-11-20T09:00:01Z")
+    entry(runs, "theirs-bbbb", cwd=str(other))
+    monkeypatch.chdir(here)
+    found = registry.entries()[0]
+    assert [one.id for one in found] == ["theirs-bbbb", "mine-aaaa"]
+    assert registry.find(None, found) == mine
+    logs = entry(runs, "logs-cccc", cwd=str(other), folder=str(here / ".mgpu/runs/1"), started="2026-01-01T00:00:00Z")
+    assert registry.find(None, registry.entries()[0]) == logs
+
+
+def test_no_run_of_another_folder_is_stopped_without_its_name(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mgpu.prompts import prompts
+
+    stopped: list[str] = []
+
+    def signaled(entry: Entry) -> bool:
+        stopped.append(entry.id)
+        return True
+
+    monkeypatch.setattr(stop, "_signal_supervisor", signaled)
+    monkeypatch.setattr(stop, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(stop, "_GRACE_S", 0.0)
+    theirs = entry(runs, "theirs-bbbb", cwd="/projects/other", target=("fit.py", "--lr", "2"))
+
+    def refused(*active: Entry) -> str:
+        with pytest.raises(MgpuError) as error:
+            stop.run(None, active)
+        assert error.value.exit_code == errors.USAGE and not stopped
+        return error.value.message
+
+    message = refused(theirs)
+    assert "nothing was stopped: no run of this folder is active" in message
+    for text in ("mgpu launch --stop theirs-bbbb", "fit.py --lr 2", "/projects/other  (not the current folder)"):
+        assert text in message
+    monkeypatch.setattr("mgpu.report.screen.can_ask", lambda: True)
+    asked: list[str] = []
+
+    def declined(question: Question) -> str:
+        asked.append(question.text)
+        return question.default
+
+    monkeypatch.setattr(prompts, "ask", declined)
+    assert "mgpu launch --stop theirs-bbbb" in refused(theirs) and asked == ["Stop it?"]
+    second = entry(runs, "more-cccc", cwd="/projects/more")
+    assert "several are in another folder" in refused(theirs, second) and len(asked) == 1
+
+    mine = [entry(runs, f"mine-{end}") for end in ("aaaa", "dddd")]
+    message = refused(*mine, theirs)
+    assert "several runs of this folder are active" in message and "theirs" not in message
+    capsys.readouterr()
+    stop.run(None, [mine[0], theirs])
+    assert stopped == ["mine-aaaa"]
+    said = capsys.readouterr().err
+    assert "Script     train.py --lr 1" in said and f"Folder     {os.path.realpath('.')}\n" in said
+    stop.run("theirs", [mine[0], theirs])
+    assert stopped == ["mine-aaaa", "theirs-bbbb"]
+    assert "/projects/other  (not the current folder)" in capsys.readouterr().err
+
+
+def test_which_run_it_is_is_always_shown(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The script, and the folder if it is another one: by --attach, --watch, --report and --why."""
+    done: dict[str, Any] = {"ended": "2099-01-01T00:00:00Z", "exit_code": 0}
+    theirs = entry(runs, "theirs-bbbb", cwd="/projects/other", **done)
+    mine = entry(runs, "mine-aaaa", **done)
+    from mgpu.launch import gpu_table, why
+
+    for show in (
+        follow.attach,
+        gpu_table.watch,
+        lambda one: why.run(Request(why=True), one.id, [one]),
+    ):
+        for one, elsewhere in ((theirs, True), (mine, False)):
+            assert show(one) == errors.READY
+            said = "".join(capsys.readouterr())
+            assert "Script     train.py --lr 1" in said, said
+            assert ("Folder     /projects/other  (not the current folder)" in said) is elsewhere, said
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100])
+def test_the_table_of_runs_fits(
+    columns: int, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the folder of each run if they differ; no column is without its name, and no path is cut."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    long = ("pretrain.py", "--data", "/datasets/some/where", "--lr", "0.001")
+    mine = entry(runs, "20261121-1012-aaaa", ended=durations.now(), exit_code=0)
+    theirs = entry(runs, "20261121-1013-bbbb", cwd="/projects/other", target=long)
+    Path(theirs.folder).mkdir()
+    hang_files.write(
+        Path(theirs.folder), Hang(42.0, 1.0, (HangRank(0, state="sleeping"), HangRank(1, state="stopped")))
+    )
+    assert show_runs.run(Request(status=True), None, [mine, theirs], []) == errors.READY
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= columns, shown
+    head = shown.splitlines()[0]
+    assert "..." not in head and head.split()[:2] == ["RUN", "STATE"]
+    assert "/projects/other" in shown and " ".join(long) in " ".join(shown.split())
+    assert re.search(r"bbbb +no progress", shown) and "no progress for 42 s: rank 1 is stopped" in " ".join(
+        shown.split()
+    )
+    assert show_runs.run(Request(status=True), None, [mine], []) == errors.READY
+    alone = capsys.readouterr().out
+    assert "FOLDER" not in alone and " in " not in alone
+
+
+def test_a_hang_is_shown_to_the_one_who_attaches(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that is already known, another one that is found later, and that the run goes on."""
+    going = entry(runs)
+    folder = Path(going.folder)
+    folder.mkdir()
+    (folder / "run.log").write_text("step 1\n")
+    hang_files.write(folder, STOPPED)
+    passes: Iterator[Callable[[], object]] = iter(
+        [
+            lambda: hang_files.write(folder, dataclasses.replace(STOPPED, quiet_s=99.0)),
+            lambda: hang_files.remove(folder),
+            lambda: entry(runs, ended=durations.now(), exit_code=0, started=going.started),
+        ]
+    )
+    monkeypatch.setattr(follow, "_LOOK_S", 0.0)
+    monkeypatch.setattr(follow, "_pause", lambda: next(passes)())
+    assert follow.attach(going) == errors.READY
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("rank 1 is stopped") == 1 and "no progress for 42 s" in said.partition("your program")[0]
+    assert f"mgpu launch --why {going.id}" in said and "the run makes progress again" in said
 
 
 def test_old_entries_are_forgotten(runs: Path, tmp_path: Path) -> None:
@@ -355,7 +494,7 @@ def test_a_folder_that_a_later_run_has(runs: Path, capsys: pytest.CaptureFixture
     (runs / "run.log").write_text("of the later one\n")
     assert registry.find(str(runs), registry.entries()[0]) == late
     assert follow.attach(early) == 3
-    assert list_runs.run(Request(status=True), early.id, [early, late], []) == errors.NOT_READY
+    assert show_runs.run(Request(status=True), early.id, [early, late], []) == errors.NOT_READY
     told = capsys.readouterr()
     assert "of the later one" not in told.out
     assert "a later run, logs-bbbb" in told.err and "a later run, logs-bbbb" in told.out
@@ -407,7 +546,7 @@ def test_what_is_left_of_a_lost_run_is_ended(runs: Path, capsys: pytest.CaptureF
     rank = subprocess.Popen(["sleep", "60"], env={"MGPU_RUN_ID": lost.run_id, "PATH": os.environ["PATH"]})
     try:
         wait_for(lambda: processes.processes_of_run(lost.run_id))  # the kernel shows its variables late
-        assert list_runs.run(Request(status=True), lost.id, [lost], []) == errors.NOT_READY
+        assert show_runs.run(Request(status=True), lost.id, [lost], []) == errors.NOT_READY
         assert f"its processes are still running ({rank.pid})" in " ".join(capsys.readouterr().out.split())
         assert follow.attach(lost) == errors.UNKNOWN
         assert f"its processes are still running ({rank.pid})" in capsys.readouterr().err
@@ -416,7 +555,9 @@ def test_what_is_left_of_a_lost_run_is_ended(runs: Path, capsys: pytest.CaptureF
     finally:
         rank.kill()
         rank.wait()
-    assert "was lost, its supervisor is no longer running: stopped 1 leftover process" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "was lost, its supervisor is no longer running: stopped 1 leftover process" in said
+    assert "Script     train.py --lr 1" in said
     assert registry.refresh(lost)[1] == "ended"
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mgpu.check import WHY, Answer, Fix, Severity, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Hang, HangRank
 
 from ._findings import SAME_AS, SOURCE, other_reason, problem, suspects
-from ._verdict import destroys
+from ._verdict import Rank, destroys, verdict
 
 
 @check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
@@ -21,10 +23,29 @@ def hang_rank_stopped(hang: Hang) -> Answer:
     found = suspects(hang, "stopped")
     if not found:
         return other_reason(hang)
-    facts = found[0].facts
-    there, pid = facts.host, facts.pid
-    resume = shell("ssh {:host} kill -CONT {:pid}", there, pid) if there else shell("kill -CONT {:pid}", pid)
-    return problem(hang, "is stopped (SIGSTOP)", Fix(commands=(resume,)) if pid else Fix(), where=False)
+    resume = _resume(found)
+    if verdict(hang).waiting:
+        return problem(hang, "is stopped (SIGSTOP)", Fix(commands=resume), where=False)
+    why = "A stopped process (SIGSTOP, Ctrl-Z, a debugger) does nothing until it is continued."
+    text = "Type fg in the terminal of the run, if it was stopped there. Or continue all of its processes."
+    return problem(hang, "is stopped (SIGSTOP)", Fix(text, commands=resume), why=why, where=False)
+
+
+def _resume(found: Sequence[Rank]) -> tuple[str, ...]:
+    """Return for each host the command that continues its ranks, their workers, and what is stopped above them."""
+    pids: dict[str | None, dict[int, None]] = {}
+    for rank in (one.facts for one in found):
+        workers = [worker.pid for worker in rank.workers if worker.state == "stopped"]
+        own = [rank.pid] if rank.pid else []
+        pids.setdefault(rank.host, {}).update(dict.fromkeys([*rank.stopped_above, *own, *workers]))
+    commands = [
+        shell("ssh {:host} kill -CONT {:pid}", host, list(numbers))
+        if host
+        else shell("kill -CONT {:pid}", list(numbers))
+        for host, numbers in pids.items()
+        if numbers
+    ]
+    return tuple(filter(None, commands))
 
 
 @check(Severity.INFO, source=SOURCE)

@@ -87,11 +87,11 @@ OPTIONS = (
     ),
     *panel(
         "Earlier runs",
-        Option("--attach", bool, "Follow [RUN] to its end (default: the latest)."),
+        Option("--attach", bool, "Follow [RUN] to its end (default: the latest of this folder)."),
         Option("--status", bool, "List the runs, or show [RUN]; as JSON with --json-result -."),
-        Option("--report", bool, "Write a page and an archive about [RUN], to read or to send (default: the latest)."),
+        Option("--report", bool, "Write a page and an archive about [RUN] (default: the latest of this folder)."),
         Option("--why", bool, "Why does [RUN] make no progress? Also a PID or job ID; as JSON with --json-result -."),
-        Option("--stop", bool, "Stop [RUN] (default: the only one)."),
+        Option("--stop", bool, "Stop [RUN] (default: the only one of this folder)."),
     ),
     *panel(
         "On Slurm",
@@ -125,6 +125,7 @@ def run(values: Values) -> int:
     Options of mgpu come before SCRIPT; everything after it is passed to the script unchanged. With -- COMMAND...
     (torchrun, accelerate launch, deepspeed, any other) your own launch line runs unchanged, watched in the same way.
     """
+    values = _with_options_after_run(values)
     if values.pop("json_schema"):
         from mgpu.cli import json_schema
 
@@ -132,6 +133,23 @@ def run(values: Values) -> int:
         return json_schema.show(next((made for name, made in modes.items() if values[name]), json_schema.run)())
     values["pass_env"] = tuple(values["pass_env"] or ())
     return launch(Request(**values))
+
+
+def _with_options_after_run(values: Values) -> Values:
+    """Return the values with the options that come after the name of a run, as in `--status RUN --json-result -`.
+
+    After a script they are the script's, but a run started earlier has no arguments.
+    """
+    target = values["target"]
+    given = {name: value for name, value in values.items() if name not in ("json_schema", "pass_env")}
+    if len(target) < 2 or values["dashes"] or not Request(**given).of_a_run:
+        return values
+    from mgpu.cli import option_parser
+
+    after = option_parser.parse(target[1:], COMMAND, COMMAND.quick_options, values)
+    if after is None:  # not an option of mgpu launch
+        return values
+    return {name: after[name] for name in values} | {"target": (target[0], *after["target"])}
 
 
 def launch(request: Request) -> int:
@@ -163,13 +181,14 @@ def launch(request: Request) -> int:
 
 
 def _names_job(request: Request) -> bool:
-    """Whether --why is about a Slurm job: a number that is no process here."""
+    """Whether --why is about a Slurm job: a number that is neither a process nor a run here."""
     name = request.target[0] if request.why and len(request.target) == 1 else ""
     if not name.isdecimal() or os.path.isdir(f"/proc/{name}"):
         return False
+    from mgpu.launch import registry
     from mgpu.scheduler import client
 
-    return client.is_there("scontrol")
+    return client.is_there("scontrol") and not registry.named(name, registry.entries()[0])
 
 
 def _early(values: Values) -> Sequence[Probe]:

@@ -22,7 +22,7 @@ from typing import IO, Any
 from mgpu import file_reading
 from mgpu.errors import reason
 from mgpu.fleet import part_files
-from mgpu.launch import node_answers, why
+from mgpu.launch import node_answers, why, why_subject
 from mgpu.launch.hand_off import PROGRAM_STARTS
 from mgpu.launch.report import PROGRAM_ENDS
 from mgpu.process import child_process, interpreter, processes, run_log, scratch, signals
@@ -79,7 +79,7 @@ class Part:
         process = self._process
         if process is None or not (ranks := processes.ranks_under(process.pid)):
             return
-        hang = why.ask(why.Subject("", None, (why.Part(self._folder, ranks, 0),))).hang
+        hang = why.ask(why_subject.Subject("", None, (why_subject.Part(self._folder, ranks, 0),))).hang
         content = json.dumps(to_json(Snapshot(hang=hang))["hang"])
         self._message({"event": part_files.EVENT, "name": node_answers.ANSWER, "text": content, "number": number})
 

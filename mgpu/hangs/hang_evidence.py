@@ -281,6 +281,7 @@ class Inquiry:
             collectives=known,
             unrecorded=masked(clean(str(unrecorded)))[:200] if unrecorded else None,
             workers=tuple(self._workers(pid)),
+            stopped_above=processes.stopped_above(pid) if state == "stopped" else (),
         )
 
     def _workers(self, parent: int) -> Iterable[Worker]:

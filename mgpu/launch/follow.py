@@ -16,7 +16,8 @@ from pathlib import Path
 from mgpu import durations, errors
 from mgpu.command_line import shell
 from mgpu.errors import MgpuError
-from mgpu.launch import registry
+from mgpu.hangs import hang_files
+from mgpu.launch import hang_report, registry, run_lines
 from mgpu.launch.registry import Entry
 from mgpu.launch.report import PROGRAM_ENDS
 from mgpu.launch.request import Request, flag_of
@@ -24,6 +25,7 @@ from mgpu.process.log_follower import Output
 from mgpu.report import screen as report_screen
 
 _POLL_S = 0.2
+_LOOK_S = 2.0  # between two looks at what is known of a hang
 # Undo what a program that was still drawing may have set: normal style, visible cursor.
 _RESET = b"\x1b[0m\x1b[?25h"
 _OPTIONS = ("attach", "status", "report", "why", "stop", "watch")
@@ -35,9 +37,9 @@ def run(request: Request) -> int:
     runs, troubles = registry.entries()
     name = request.target[0] if request.target else None
     if request.status:
-        from mgpu.launch import list_runs
+        from mgpu.launch import show_runs
 
-        return list_runs.run(request, name, runs, troubles)
+        return show_runs.run(request, name, runs, troubles)
     if request.report:
         from mgpu.launch import run_case
 
@@ -88,13 +90,14 @@ def attach(entry: Entry) -> int:
     entry, state = registry.refresh(entry)
     if (later := registry.successor(entry)) and state != "running":
         text = f"mgpu: {entry.id}: its folder now has the log of a later run, {later.id}"
-        screen.show([[(text, "warn")], *_known_end(entry)])
+        screen.show([[(text, "warn")], *run_lines.lines(entry, screen), *_known_end(entry)])
         return entry.known_exit_code
-    _introduce(entry, state, output, screen)
+    hangs = _KnownHang(entry)
+    _introduce(entry, state, output, screen, hangs)
     if on_terminal := report_screen.is_terminal(sys.stdout):
         output.skip_to_tail()
     try:
-        entry = _until_the_end(entry, output)
+        entry = _until_the_end(entry, output, hangs)
     except KeyboardInterrupt:
         _settle(output, on_terminal)
         entry, state = registry.refresh(entry)
@@ -107,8 +110,11 @@ def attach(entry: Entry) -> int:
     return entry.known_exit_code
 
 
-def _introduce(entry: Entry, state: registry.State, output: Output, screen: report_screen.Screen) -> None:
+def _introduce(
+    entry: Entry, state: registry.State, output: Output, screen: report_screen.Screen, hangs: _KnownHang
+) -> None:
     began = f"{entry.id}, started {durations.age_text(entry.started)}"
+    of_run = run_lines.lines(entry, screen)
     if state == "elsewhere":
         where = registry.whereabouts(entry)
         if not output.is_there:
@@ -122,11 +128,39 @@ def _introduce(entry: Entry, state: registry.State, output: Output, screen: repo
         lines = [[(f"mgpu: {began}", "")]]
         if not output.is_there:
             lines.append([(f"mgpu: its log no longer exists: {entry.folder}", "warn")])
-    screen.show([*lines, [(screen.rule("your program's output"), "")]])
+    hang = hangs.news(screen) if state == "running" else []
+    screen.show([*lines, *of_run, *hang, [(screen.rule("your program's output"), "")]])
 
 
-def _until_the_end(entry: Entry, output: Output) -> Entry:
+class _KnownHang:
+    """What the run's supervisor has found while the run makes no progress."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._shown: str | None = None
+        self._next = 0.0
+
+    def news(self, screen: report_screen.Screen) -> list[report_screen.Line]:
+        """Return lines if this has changed since the last call; at most every 2 s."""
+        if (now := time.monotonic()) < self._next:
+            return []
+        self._next = now + _LOOK_S
+        hang = hang_files.read(Path(self._entry.folder))
+        if hang is None:
+            was_shown, self._shown = self._shown, None
+            return [[("mgpu: the run makes progress again", "")]] if was_shown else []
+        text = hang_report.one_line(hang)
+        cause = text.partition(": ")[2]  # the seconds before it change all the time
+        if not text or cause == self._shown:
+            return []
+        self._shown = cause
+        why = shell("mgpu launch --why {:id}", self._entry.id)
+        return screen.paragraph(f"mgpu: {text}  {why}", style="warn")
+
+
+def _until_the_end(entry: Entry, output: Output, hangs: _KnownHang) -> Entry:
     """Copy the run's output to stdout; return the entry once the run has ended and all output was copied."""
+    screen = report_screen.Screen.of(sys.stderr)
     while True:
         # Read the state first: all output is written before the end is recorded.
         entry, state = registry.refresh(entry)
@@ -134,6 +168,8 @@ def _until_the_end(entry: Entry, output: Output) -> Entry:
             _write(data)
         if state in ("ended", "lost"):
             return entry
+        if news := hangs.news(screen):
+            screen.show(news if output.at_line_start else [[], *news])
         _pause()
 
 

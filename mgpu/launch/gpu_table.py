@@ -17,7 +17,7 @@ from typing import Any
 
 from mgpu import durations, errors, quantities
 from mgpu.command_line import shell
-from mgpu.launch import gpu_readings_file, list_runs, pace_report, registry
+from mgpu.launch import gpu_readings_file, list_runs, pace_report, registry, run_lines
 from mgpu.launch.gpu_readings_file import Now, Stored
 from mgpu.launch.registry import Entry, State
 from mgpu.process.terminal import is_foreground
@@ -105,6 +105,7 @@ def table(entry: Entry, state: State, screen: report_screen.Screen) -> list[repo
     if len(entry.id) + 2 + len(word + how) > screen.width:
         lines.append([])
     lines[-1] += [(_cut(word, screen.width), style), (_cut(how, max(1, screen.width - len(word))), "")]
+    lines += run_lines.lines(entry, screen)
     ranks = {row["rank"]: row for row in list_runs.ranks(entry)} if state == "running" else {}
     if found is not None and found.now:
         lines += _gpus(found, ranks, screen, state == "running")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 
 from mgpu import quantities
 from mgpu.engine import Outcome
@@ -15,6 +16,8 @@ from mgpu.snapshot import Hang, HangRank
 
 _HEADS = ("RANKS", "HOST", "STATE", "STEPS", "LAST", "OPEN COLLECTIVE", "LINE")
 _WIDEST = 60  # columns of a cell
+_LONGEST = 200  # characters of a line of code
+_LEAST = 20  # columns of the last column, below which it is under its row
 
 
 def first_finding(hang: Hang) -> Outcome | None:
@@ -81,7 +84,30 @@ def table(hang: Hang, screen: Screen) -> list[Line]:
     cells = [[row[place] for place in shown] for row in (_HEADS, *rows)] if rows else []
     if any(len(text) > screen.width for text in _padded(cells)):  # the line matters more than the size
         cells = [[*row[:-2], row[-2].partition(" of ")[0], row[-1]] for row in cells]
-    return [[(text[: screen.width], "" if number else "bold")] for number, text in enumerate(_padded(cells))]
+    return [[(text, "" if number else "bold")] for number, text in _fitted(cells, screen.width)]
+
+
+def _fitted(cells: Sequence[Sequence[str]], width: int) -> Iterator[tuple[int, str]]:
+    """Yield the number of each row and its lines; the last column is wrapped, or is below the row if it is narrow."""
+    kept = max(map(len, cells), default=1) - 1
+    while kept > 2 and max(map(len, _padded([row[:kept] for row in cells]))) > width:
+        kept -= 1  # no part of a column
+    before = [text[:width] for text in _padded([row[:kept] for row in cells])]
+    used = max(map(len, before), default=0) + 2
+    for number, row in enumerate(cells):
+        if not number or used + _LEAST <= width:
+            first, *more = _wrapped(row[-1], width - used) if number else [row[-1]]
+            yield number, f"{before[number]:<{used}}{first}".rstrip() if used + len(first) <= width else before[number]
+            under = used
+        else:
+            yield number, before[number]
+            more, under = _wrapped(row[-1], width - 2), 2
+        yield from ((number, " " * under + text) for text in more)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Wrap a line of code; a word that is longer than a line goes on in the next."""
+    return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
 
 
 def _padded(cells: Sequence[Sequence[str]]) -> list[str]:
@@ -99,7 +125,7 @@ def _state(rank: HangRank) -> str:
 def _line(rank: HangRank) -> str:
     own = rank.own_frame
     if own is not None:
-        return f"{own.place}  {own.text}".strip()[:_WIDEST]
+        return f"{own.place}  {own.text}".strip()[:_LONGEST]
     return (rank.waits_for or (f"kernel: {rank.kernel_wait}" if rank.kernel_wait else "") or "unknown")[:_WIDEST]
 
 

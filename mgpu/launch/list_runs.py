@@ -1,7 +1,4 @@
-"""List the runs, or show one: `--status`.
-
-Exit code 0; with a run named: 0 if it is running or succeeded, 1 if it failed or was lost, 3 if unknown.
-"""
+"""What is known of one run: the state and the end in words, the live ranks, the last line, all of it as lines."""
 
 from __future__ import annotations
 
@@ -9,45 +6,22 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from mgpu import durations, errors, file_reading, files, messages, quantities
+from mgpu import durations, file_reading, messages, quantities
 from mgpu.command_line import shell
 from mgpu.hangs import hang_files
-from mgpu.launch import gpu_readings_file, hang_report, node_answers, node_ranks, pace_report, registry
+from mgpu.launch import gpu_readings_file, hang_report, node_answers, node_ranks, pace_report, registry, run_lines
 from mgpu.launch.registry import Entry, State
-from mgpu.launch.request import Request
 from mgpu.launchers.argv import by_accelerate
 from mgpu.process import processes, run_log
-from mgpu.report import document as documents
 from mgpu.report import screen as report_screen
 from mgpu.text import counted
-from mgpu.version import __version__
 
 if TYPE_CHECKING:
-    from mgpu.launch.run_json import ListedRun, LiveRank, StatusDocument
+    from mgpu.launch.run_json import LiveRank
 
-SCHEMA = "mgpu.runs/1.0"
-_SHOWN_ENDED = 10
 _LAST_BYTES = 8192
-
-
-def run(request: Request, name: str | None, runs: Sequence[Entry], troubles: Sequence[str]) -> int:
-    """Show the runs, or one, on stdout or as JSON in the --json-result file. Raises MgpuError."""
-    named = registry.find(name, runs) if name else None
-    found = [registry.refresh(entry) for entry in ([named] if named else runs)]
-    if request.json_result:
-        _write_json(request.json_result, found, troubles)
-    if request.json_result != "-":
-        screen = report_screen.Screen.of()
-        screen.show(_one(*found[0], screen) if named else _table(found, troubles, screen))
-    return _code(*found[0]) if named else errors.READY
-
-
-def _code(entry: Entry, state: State) -> int:
-    if state == "elsewhere":
-        return errors.UNKNOWN
-    return errors.READY if state == "running" or (state == "ended" and entry.exit_code == 0) else errors.NOT_READY
 
 
 # Texts
@@ -79,62 +53,25 @@ def ending(entry: Entry) -> str:
     return f"{by}{after}, {code}"
 
 
-def _table(
-    found: Sequence[tuple[Entry, State]], troubles: Sequence[str], screen: report_screen.Screen
-) -> list[report_screen.Line]:
-    first = [pair for pair in found if pair[1] in ("running", "elsewhere")]
-    ended = [pair for pair in found if pair[1] not in ("running", "elsewhere")]
-    rows = [_row(*pair) for pair in [*first, *ended[:_SHOWN_ENDED]]]
-    lines: list[report_screen.Line] = []
-    if rows:
-        heads = ("RUN", "STATE", "SINCE", "RANKS", "EXIT", "SCRIPT")
-        widths = [max(len(head), *(len(row[0][i]) for row in rows)) for i, head in enumerate(heads)]
-        lines.append([(_cut("  ".join(map(str.ljust, heads, widths)), screen.width), "bold")])
-        for cells, style in rows:
-            padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-            rest = screen.width - len(padded[0]) - len(padded[1]) - 4
-            lines.append([(f"{padded[0]}  ", ""), (padded[1], style), ("  " + _cut("  ".join(padded[2:]), rest), "")])
-    else:
-        lines.append([("No runs found. Start one with:  mgpu launch SCRIPT", "")])
-    if len(ended) > _SHOWN_ENDED:
-        more = len(ended) - _SHOWN_ENDED
-        lines.append([(f"{counted(more, 'earlier run')} not shown (list all: --json-result -)", "")])
-    return [*lines, *([(trouble, "warn")] for trouble in troubles)]  # type: ignore[list-item]
-
-
-def _row(entry: Entry, state: State) -> tuple[tuple[str, ...], report_screen.Style]:
+def lines(entry: Entry, state: State, screen: report_screen.Screen) -> list[report_screen.Line]:
+    """Return everything that is known of a run."""
     shown, style = state_word(entry, state)
-    alive = ""
-    if state == "running":
-        hosts = _hosts(entry)
-        alive = counted(len(hosts), "host") if hosts else f"{len(ranks(entry))} of {entry.ranks or '?'}"
-    elif state == "elsewhere":
-        shown = registry.whereabouts(entry)
-    elif state == "lost" and (left := processes.processes_of_run(entry.run_id)):
-        alive = f"{len(left)} left"
-    code = "" if entry.exit_code is None else str(entry.exit_code)
-    script = " ".join(shlex.join(entry.target).split())
-    return (entry.id, shown, durations.age_text(entry.ended or entry.started), alive, code, script), style
-
-
-def _one(entry: Entry, state: State, screen: report_screen.Screen) -> list[report_screen.Line]:
-    shown, style = state_word(entry, state)
-    lines: list[report_screen.Line] = [[(f"{entry.id}  ", "bold"), (shown, style), (_details(entry, state), "")]]
+    found: list[report_screen.Line] = [[(f"{entry.id}  ", "bold"), (shown, style), (_details(entry, state), "")]]
     folder = Path(entry.folder)
     later = registry.successor(entry)
     host = "" if state == "running" else f" on {entry.host}"
     rows = [
-        ("Script", shlex.join(entry.target)),
+        ("Script", run_lines.script_text(entry)),
         ("Config", entry.config),
         ("Started", f"{durations.age_text(entry.started)}, {entry.started[:19]} UTC, in {entry.cwd}"),
-        ("Command", "" if _hosts(entry) else shlex.join(entry.command)),  # else a program of mgpu, which starts them
+        ("Command", "" if hosts_of(entry) else shlex.join(entry.command)),  # else a program of mgpu, which starts them
         ("Logs", f"{folder}/{_later_note(later) if folder.is_dir() else ' (removed)'}"),
         ("mgpu", f"pid {entry.pid}{host}{', detached' if entry.detached else ''}"),
     ]
     if state == "running":
         live = ranks(entry)
         rows += [(f"Rank {row['rank']}", f"pid {row['pid']}, {row['state']}") for row in live]
-        if hosts := _hosts(entry):
+        if hosts := hosts_of(entry):
             rows.append(("Hosts", _ranks_on_hosts(hosts)))
         if len(live) < (entry.ranks or 0):
             rows.append(("Ranks", f"{len(live)} of {entry.ranks} running"))
@@ -149,10 +86,10 @@ def _one(entry: Entry, state: State, screen: report_screen.Screen) -> list[repor
         rows.append(("Last line", last))
     for label, text in filter(lambda row: row[1], rows):
         first, *rest = report_screen.wrapped(text, screen.width - 11) or [""]
-        lines += [[(f"{label:<11}", "bold"), (first, "")], *report_screen.unstyled(" " * 11 + more for more in rest)]
+        found += [[(f"{label:<11}", "bold"), (first, "")], *report_screen.unstyled(" " * 11 + more for more in rest)]
     if pace is not None and pace_report.is_uneven(pace):
-        lines += pace_report.table(pace_report.entry(pace), screen)
-    return lines
+        found += pace_report.table(pace_report.entry(pace), screen)
+    return found
 
 
 def _later_note(later: Entry | None) -> str:
@@ -160,7 +97,7 @@ def _later_note(later: Entry | None) -> str:
 
 
 def _details(entry: Entry, state: State) -> str:
-    if state == "running" and (hosts := _hosts(entry)):
+    if state == "running" and (hosts := hosts_of(entry)):
         return f" on {counted(len(hosts), 'host')}"
     if state == "running":
         return f", {len(ranks(entry))} of {entry.ranks or '?'} ranks"
@@ -176,16 +113,12 @@ def leftover_text(entry: Entry, state: State) -> str:
     return f"its processes are still running ({pids}): {shell('mgpu launch --stop {:id}', entry.id)}" if left else ""
 
 
-def _cut(text: str, width: int) -> str:
-    return text.rstrip() if len(text) <= width else text[: max(0, width - 3)] + "..."
-
-
 # Live state
 
 
 def rank_processes(entry: Entry) -> dict[int, processes.Rank]:
     """Return the processes of a run's ranks on this machine."""
-    if entry.launcher is None or _hosts(entry):
+    if entry.launcher is None or hosts_of(entry):
         return {}
     found = processes.ranks_under(entry.launcher)
     if not found and (entry.ranks or 1) == 1:
@@ -193,7 +126,7 @@ def rank_processes(entry: Entry) -> dict[int, processes.Rank]:
     return found
 
 
-def _hosts(entry: Entry) -> list[Path]:
+def hosts_of(entry: Entry) -> list[Path]:
     """Return the folders with what the hosts of a run over ssh have stored; none for other runs."""
     return hang_files.node_folders(Path(entry.folder) / node_answers.HOSTS)
 
@@ -232,22 +165,3 @@ def last_line(folder: Path) -> str:
     text = messages.clean(printed.decode("utf-8", "replace").replace("\r", "\n"))
     lines = [line.strip() for line in re.split(r"\n+", text) if line.strip()]
     return lines[-1][:300] if lines else ""
-
-
-def _write_json(path: str, found: Sequence[tuple[Entry, State]], troubles: Sequence[str]) -> None:
-    runs: list[ListedRun] = []
-    for entry, state in found:
-        live = ranks(entry) if state == "running" else []
-        last = "" if registry.successor(entry) else last_line(Path(entry.folder))
-        quiet = hang_files.read(Path(entry.folder)) if state == "running" else None
-        hang = hang_report.entry(quiet) if quiet else None
-        found_pace = pace_report.read(Path(entry.folder)) if state == "running" else None
-        pace = pace_report.entry(found_pace) if found_pace else None
-        more = {"alive": live, "last_line": last, "hang": hang, "pace": pace}
-        runs.append(cast("ListedRun", {**registry.as_json(entry, state), **more}))
-    status: StatusDocument = {"schema": SCHEMA, "mgpu": __version__, "runs": runs, "unreadable": list(troubles)}
-    text = documents.text(status)
-    if path == "-":
-        print(text, end="")
-    else:
-        files.write_named(Path(path), text)

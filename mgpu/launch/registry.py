@@ -21,6 +21,7 @@ from typing import Literal
 from mgpu import errors, files
 from mgpu.errors import MgpuError
 from mgpu.file_reading import read_own
+from mgpu.launchers import project_folder
 from mgpu.process import processes
 from mgpu.process.boot import boot_id
 from mgpu.snapshot import BadSnapshot, decode
@@ -187,22 +188,38 @@ def _reload(entry: Entry) -> Entry:
 def find(name: str | None, runs: Sequence[Entry]) -> Entry:
     """Find a run by its id, the beginning or last digits of its id, or its log folder.
 
-    Without a name: the latest running run, else the latest. Raises MgpuError.
+    Without a name: the latest running run of the current folder, else the latest of it; of all folders only if the
+    current one has no run. Raises MgpuError.
     """
     if not runs:
         raise MgpuError("no runs found. Start one with:  mgpu launch SCRIPT", errors.USAGE)
     if not name:
-        return next((entry for entry in runs if refresh(entry)[1] == "running"), runs[0])
-    if exact := [entry for entry in runs if entry.id == name]:
-        return exact[0]
-    near = [entry for entry in runs if entry.id.startswith(name) or entry.id.endswith(f"-{name}")]
-    if len(near) > 1:
-        raise MgpuError(f"{name} is ambiguous: {', '.join(entry.id for entry in near[:5])}", errors.USAGE)
-    if near:
-        return near[0]
-    if there := [entry for entry in runs if entry.folder == os.path.realpath(name)]:
-        return there[0]  # the latest run that used this folder
+        near = [entry for entry in runs if is_of_this_folder(entry)] or list(runs)
+        return next((entry for entry in near if refresh(entry)[1] == "running"), near[0])
+    found = named(name, runs)
+    if len({entry.id for entry in found}) > 1:
+        raise MgpuError(f"{name} is ambiguous: {', '.join(entry.id for entry in found[:5])}", errors.USAGE)
+    if found:
+        return found[0]
     raise MgpuError(f"run {name} not found. List all runs:  mgpu launch --status", errors.USAGE)
+
+
+def named(name: str, runs: Sequence[Entry]) -> list[Entry]:
+    """Return the runs that a name may mean; by its folder, the latest run that used it."""
+    if exact := [entry for entry in runs if entry.id == name]:
+        return exact
+    if near := [entry for entry in runs if entry.id.startswith(name) or entry.id.endswith(f"-{name}")]:
+        return near
+    return [entry for entry in runs if entry.folder == os.path.realpath(name)][:1]
+
+
+def is_of_this_folder(entry: Entry) -> bool:
+    """Whether a run was started in the current folder, or has its logs in the `.mgpu` of the current folder."""
+    try:
+        here = os.path.realpath(".")
+    except OSError:  # the current folder was removed
+        return False
+    return entry.cwd == here or Path(here, project_folder.FOLDER) in Path(entry.folder).parents
 
 
 def writes_to(logs: Path) -> Entry | None:

@@ -11,7 +11,7 @@ from mgpu import durations, errors, files, probes
 from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.hangs import hang_files
-from mgpu.launch import pace_report, registry, run_facts_file, run_parts
+from mgpu.launch import pace_report, registry, run_facts_file, run_lines, run_parts
 from mgpu.launch import report as launch_report
 from mgpu.launch.registry import Entry, State
 from mgpu.launch.request import Request
@@ -19,7 +19,7 @@ from mgpu.process import run_log
 from mgpu.report import case_archive, document, output
 from mgpu.report.case import case_document
 from mgpu.report.case.case_json import CaseDocument
-from mgpu.report.screen import Line, Screen, Style
+from mgpu.report.screen import Line, Screen, Style, headed
 from mgpu.smoke import show_last
 from mgpu.snapshot import FACTS, OF_A_RUN, Config, Run, Snapshot, Timeline
 
@@ -35,12 +35,15 @@ def run(request: Request, name: str | None, runs: Sequence[Entry]) -> int:
         raise MgpuError(f"{entry.id}: its folder now has the files of a later run, {later.id}", errors.USAGE)
     with output.progress() as show:
         known = gather(entry, state, show)
-    write(request, entry.id, known)
+    write(request, entry.id, known, entry)
     return errors.READY
 
 
-def write(request: Request, name: str, facts: Snapshot) -> None:
-    """Write the page and the archive of a run with this ID into the current folder, and show its verdict."""
+def write(request: Request, name: str, facts: Snapshot, entry: Entry | None = None) -> None:
+    """Write the page and the archive of a run with this ID into the current folder, and show its verdict.
+
+    `entry`: shown as the script, and as the folder if that is not the current one.
+    """
     from mgpu.report.page import html_page
     from mgpu.snapshot.redaction import redact
 
@@ -53,7 +56,8 @@ def write(request: Request, name: str, facts: Snapshot) -> None:
     files.write_named(archive, case_archive.packed(known), mode=0o600)
     if request.json_result != "-":
         screen = Screen.of()
-        screen.show(_lines(case, page, archive, screen))
+        of_run = run_lines.lines(entry, screen) if entry else []
+        screen.show([*_verdict(case, screen), *of_run, *_files(page, archive, screen)])
 
 
 def _write_json(path: str, case: CaseDocument) -> None:
@@ -64,15 +68,23 @@ def _write_json(path: str, case: CaseDocument) -> None:
         files.write_named(Path(path), text)
 
 
-def _lines(case: CaseDocument, page: Path, archive: Path, screen: Screen) -> list[Line]:
+def _verdict(case: CaseDocument, screen: Screen) -> list[Line]:
     headline = case["headline"]
-    head: list[Line] = [[(f"{headline['word']}  ", _STYLES[headline["light"]]), (headline["text"], "")]]
+    return headed(headline["word"], _STYLES[headline["light"]], headline["text"], screen)
+
+
+def _files(page: Path, archive: Path, screen: Screen) -> list[Line]:
+    """Return each file on a line of its own, so that its name can be copied, and what it is for."""
     size = f"{(page.stat().st_size + 1023) >> 10} KiB"
+    uses = {
+        page: f"the report as a page ({size}); opens offline in any browser",
+        archive: "the same with all facts: mgpu doctor --from FILE judges them again",
+    }
+    found: list[Line] = [[]]
+    for path, text in uses.items():
+        found += [[(str(path), "bold")], *screen.paragraph(text, "  ", "  ")]
     return [
-        *head,
-        [],
-        [(f"{page}  ", "bold"), (f"the report as a page ({size}); opens offline in any browser", "")],
-        [(f"{archive}  ", "bold"), ("the same with all facts: mgpu doctor --from FILE judges them again", "")],
+        *found,
         *screen.paragraph(
             "Names, addresses and secrets are replaced. The lines of your program's output are in it: read them first."
         ),

@@ -1,8 +1,8 @@
 """Stop a run that was started earlier: `--stop`.
 
 The supervisor is signaled as by Ctrl-C: it stops the launcher, which stops its ranks, and the rest is killed. If a run
-has no supervisor any more, its processes are found by the run id in their environment. Exit code 0 if the run has
-ended, even before; 1 if something is left.
+has no supervisor any more, its processes are found by the run id in their environment. Without a name, only a run of
+the current folder is stopped. Exit code 0 if the run has ended, even before; 1 if something is left.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import time
 from collections.abc import Sequence
 
 from mgpu import durations, errors
-from mgpu.command_line import below, remark, shell
 from mgpu.errors import MgpuError
-from mgpu.launch import list_runs, registry, run_entry
+from mgpu.launch import list_runs, registry, run_entry, run_lines
 from mgpu.launch.registry import Entry, State
 from mgpu.process import processes
 from mgpu.report import screen as report_screen
@@ -39,13 +38,16 @@ def run(name: str | None, runs: Sequence[Entry]) -> int:
         screen.show([[(f"mgpu: {entry.id} has already ended: {_outcome(entry, state, 0)}", "")]])
         return errors.READY
     if state == "running" and _signal_supervisor(entry):
-        screen.show([[(f"mgpu: stopping {entry.id}, started {durations.age_text(entry.started)}", "")]])
+        began = durations.age_text(entry.started)
+        head: report_screen.Line = [(f"mgpu: stopping {entry.id}, started {began}", "")]
+        screen.show([head, *run_lines.lines(entry, screen, with_folder=True)])
         _wait(entry, _PATIENCE_S)
     left, stuck = processes.end_run(entry.run_id, _GRACE_S)
     entry, state = _wait(entry, _GRACE_S)
     if state == "lost" and left:
         run_entry.end_lost(entry)
-    screen.show([[(f"mgpu: {entry.id} {_outcome(entry, state, len(left) - len(stuck))}", "")]])
+    outcome: report_screen.Line = [(f"mgpu: {entry.id} {_outcome(entry, state, len(left) - len(stuck))}", "")]
+    screen.show([outcome, *(run_lines.lines(entry, screen, with_folder=True) if state == "lost" and left else [])])
     if stuck:
         pids = " ".join(map(str, stuck))
         screen.show([[(f"mgpu: could not stop these processes: {pids}", "fail")]])
@@ -61,17 +63,44 @@ def _outcome(entry: Entry, state: State, swept: int) -> str:
 
 
 def _find_run(name: str | None, runs: Sequence[Entry]) -> tuple[Entry, State]:
-    """Return the named run, else the only running one."""
+    """Return the named run, else the only active one of the current folder."""
     if name:
         return registry.refresh(registry.find(name, runs))
     looked = map(registry.refresh, runs)
     active = [(entry, state) for entry, state in looked if state == "running" or _has_leftovers(entry, state)]
     if not active:
         raise MgpuError("no run is active", errors.NOT_READY)
-    if len(active) > 1:
-        names = [below(shell("mgpu launch --stop {:id}", entry.id), remark(entry.target)) for entry, _ in active]
-        raise MgpuError("".join(["several runs are active, name one:", *names]), errors.USAGE)
-    return active[0]
+    here = [found for found in active if registry.is_of_this_folder(found[0])]
+    if len(here) == 1:
+        return here[0]
+    named = run_lines.choices("--stop", [entry for entry, _ in here or active])
+    if here:
+        raise MgpuError(f"several runs of this folder are active, name one:{named}", errors.USAGE)
+    if len(active) == 1 and report_screen.can_ask() and _confirm_elsewhere(active[0][0]):
+        return active[0]
+    others = "one is" if len(active) == 1 else "several are"
+    raise MgpuError(
+        f"nothing was stopped: no run of this folder is active, {others} in another folder:{named}", errors.USAGE
+    )
+
+
+def _confirm_elsewhere(entry: Entry) -> bool:
+    """Ask whether to stop the only active run, which is of another folder."""
+    from mgpu.prompts import prompts
+    from mgpu.prompts.question import Choice, Question
+
+    screen = report_screen.Screen.of()
+    head = screen.paragraph(f"mgpu: no run of this folder is active. {entry.id} is in another folder:")
+    screen.show([*head, *run_lines.lines(entry, screen)])
+    question = Question(
+        "stop_elsewhere",
+        "Stop it?",
+        "It is not of the current folder.",
+        default="no",
+        choices=(Choice("no", "No"), Choice("yes", "Yes, stop it")),
+        saves=False,
+    )
+    return prompts.ask(question) == "yes"
 
 
 def _has_leftovers(entry: Entry, state: State) -> bool:

@@ -1,7 +1,7 @@
 """Why does a running run make no progress? `--why [RUN|PID|LOG-DIR]`: its ranks are asked now what they do, twice.
 
-Exit code 0 if the run makes progress, 1 if a rank keeps the others waiting, 3 if it is not known. No process is
-stopped, attached to, or signaled without a handler of mgpu's recorder.
+Exit code 0 if the run makes progress or has finished, 1 if a rank keeps the others waiting, 3 if it is not known. No
+process is stopped, attached to, or signaled without a handler of mgpu's recorder.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mgpu import durations, errors, files, quantities
-from mgpu.errors import MgpuError
 from mgpu.hangs import hang_evidence, hang_files
 from mgpu.hangs.hang_evidence import Inquiry
-from mgpu.launch import hang_report, list_runs, node_answers, py_spy, registry
+from mgpu.launch import hang_report, list_runs, py_spy, registry, run_lines, why_subject
 from mgpu.launch.registry import Entry
 from mgpu.launch.request import Request
 from mgpu.launch.run_json import WhyDocument
+from mgpu.launch.why_subject import Part, Subject, is_ours
 from mgpu.process import processes, run_log
 from mgpu.readers.sources import left_loops
-from mgpu.recorder.inject._mgpu_recorder import FOLDER, folder_in
 from mgpu.report import document as documents
 from mgpu.report.screen import Line, Screen
 from mgpu.snapshot import Hang, HangRank, StackFrame
@@ -32,29 +31,8 @@ from mgpu.version import __version__
 SCHEMA = "mgpu.why/1.0"
 _BETWEEN_S = 1.5  # the two looks
 _TIMES = 2.0  # the longest step so far, for which a run may be without progress
-_NOWHERE = Path(os.devnull)  # the folder of a run without a recorder
 # What is a fault of a rank however long ago the last step was.
 _CERTAIN = ("stopped", "gone", "left", "kernel")
-
-
-@dataclass(frozen=True)
-class Part:
-    """The ranks on this machine that write to one folder."""
-
-    folder: Path
-    ranks: dict[int, processes.Rank]
-    expected: int
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The run in question."""
-
-    name: str
-    run: str | None
-    parts: tuple[Part, ...]
-    others: tuple[Hang, ...] = ()  # what other nodes have written
-    gaps: tuple[str, ...] = ()
 
 
 @dataclass
@@ -70,12 +48,22 @@ class Answer:
     @property
     def code(self) -> int:
         """Return the exit code."""
+        if self.subject.finished:
+            return errors.READY
         return errors.UNKNOWN if self.progress is None else errors.READY if self.progress else errors.NOT_READY
 
 
 def run(request: Request, name: str | None, runs: Sequence[Entry]) -> int:
     """Ask the ranks and show the answer. Raises MgpuError (3) if there is no such run."""
-    return show(request, ask(find_subject(name, runs)))
+    subject = why_subject.find_subject(name, runs)
+    answer = ask(subject)
+    if subject.entry is not None and subject.parts and not any(_is_running(rank) for rank in answer.hang.ranks):
+        answer = ask(why_subject.after_ranks(subject))
+    return show(request, answer)
+
+
+def _is_running(rank: HangRank) -> bool:
+    return rank.state not in (None, "ended")
 
 
 def show(request: Request, answer: Answer) -> int:
@@ -92,107 +80,13 @@ def show(request: Request, answer: Answer) -> int:
     return answer.code
 
 
-# Which run
-
-
-def find_subject(name: str | None, runs: Sequence[Entry]) -> Subject:
-    """Return the run, the process or the log folder that is meant. Raises MgpuError (3)."""
-    if name is None:
-        running = [entry for entry in runs if registry.refresh(entry)[1] == "running"]
-        if not running:
-            raise MgpuError(
-                "no run of mgpu is running here. For one that mgpu did not start:  mgpu launch --why PID",
-                errors.UNKNOWN,
-            )
-        return _of_entry(registry.refresh(running[0])[0])
-    if any(entry.id == name for entry in runs):
-        return _of_entry(registry.find(name, runs))
-    if name.isdigit() and os.path.isdir(f"/proc/{name}"):
-        return _of_pid(int(name))
-    if (nodes := hang_files.node_folders(Path(name))) or (Path(name) / hang_files.NAME).is_file():
-        return _of_folder(Path(name), nodes or [Path(name)], runs)
-    return _of_entry(registry.find(name, runs))
-
-
-def _of_entry(entry: Entry) -> Subject:
-    entry, state = registry.refresh(entry)
-    folder = Path(entry.folder)
-    if state == "running" and (hosts := hang_files.node_folders(folder / node_answers.HOSTS)):
-        return _of_hosts(entry, hosts)
-    if state == "running":
-        is_job = entry.ranks is None and not (folder / hang_evidence.RECORDED).is_dir()
-        if is_job and (hang := hang_files.read(folder)):  # in an allocation: its nodes have asked the ranks
-            return Subject(entry.id, entry.id, (), (hang,))
-        part = Part(folder, list_runs.rank_processes(entry), entry.ranks or 0)
-        return Subject(entry.id, entry.id, (part,), tuple(hang_files.of_other_nodes(folder)))
-    if state == "elsewhere" and (hang := hang_files.read(folder)):
-        return Subject(entry.id, entry.id, (), (hang, *hang_files.of_other_nodes(folder)))
-    if state == "ended" and entry.exit_code and (hang := hang_files.read(folder)):
-        return Subject(entry.id, entry.id, (), (hang,), ("it has ended: this is what its ranks did last",))
-    where = f"is {registry.whereabouts(entry)} and cannot be asked from here" if state == "elsewhere" else "has ended"
-    raise MgpuError(f"{entry.id} {where}. What its ranks did is in {folder}/ (mgpu doctor --log)", errors.UNKNOWN)
-
-
-def _of_hosts(entry: Entry, hosts: Sequence[Path]) -> Subject:
-    """Ask the hosts of a run over ssh, which answer through the run's folder here."""
-    shared = Path(entry.folder) / node_answers.HOSTS
-    answers = node_answers.ask(shared, hosts, lambda: registry.refresh(entry)[1] != "running")
-    silent = ", ".join(hang_files.node_name(place) or place.name for place in answers.silent)
-    if not answers.found:
-        raise MgpuError(
-            f"no host of {entry.id} has answered ({silent}): its ranks may not have started", errors.UNKNOWN
-        )
-    found = tuple(hang_files.on_host(hang, place) for place, hang in answers.found.items())
-    gaps = (f"{silent} did not answer within {node_answers.ANSWER_S:.0f} s, or has no rank",) if silent else ()
-    return Subject(entry.id, entry.id, (), found, gaps)
-
-
-def _of_folder(folder: Path, nodes: Sequence[Path], runs: Sequence[Entry]) -> Subject:
-    """Join the nodes that share a --log-dir: those on this machine are asked, the others have written what they do."""
-    parts, others, gaps = [], [], []
-    for node in nodes:
-        here = next((entry for entry in runs if entry.folder == os.path.realpath(node)), None)
-        if here is not None and registry.refresh(here)[1] == "running":
-            here = registry.refresh(here)[0]
-            parts.append(Part(node, list_runs.rank_processes(here), here.ranks or 0))
-        elif hang := hang_files.read(node):
-            others.append(hang)
-        else:
-            gaps.append(f"{node.name} has not reported a hang")
-    if not parts and not others:
-        raise MgpuError(f"no node of {folder} has reported a hang, and none runs here", errors.UNKNOWN)
-    return Subject(str(folder), None, tuple(parts), tuple(others), tuple(gaps))
-
-
-def _of_pid(pid: int) -> Subject:
-    """Find the ranks below a process, or beside it if it is a rank itself."""
-    ranks = processes.ranks_under(pid)
-    if not ranks and b"RANK" in processes.environment(pid) and (parent := processes.parent_of(pid)):
-        ranks = processes.ranks_under(parent)
-    ranks = ranks or {0: processes.Rank(pid)}
-    first = processes.environment(min(ranks.items())[1].pid)
-    variables = {os.fsdecode(name): os.fsdecode(value) for name, value in first.items()}
-    recorded = Path(folder_in(variables)) if FOLDER in variables else _NOWHERE
-    ours = all(_is_ours(f"/proc/{rank.pid}") for rank in ranks.values())
-    gaps = () if ours else ("its processes belong to another user: what they do can only be seen by that user or root",)
-    known = ours and recorded.name == hang_evidence.RECORDED and _is_ours(recorded)  # /tmp is shared
-    folder = recorded.parent if known else _NOWHERE
-    return Subject(f"process {pid}", None, (Part(folder, ranks, len(ranks)),), (), gaps)
-
-
-def _is_ours(place: str | Path) -> bool:
-    """Whether a process, by its folder in /proc, or a folder belongs to this user."""
-    try:
-        return os.lstat(place).st_uid == os.geteuid()
-    except OSError:
-        return True  # it has ended, or there is none
-
-
 # The answer
 
 
 def ask(subject: Subject) -> Answer:
     """Ask the ranks twice, and judge what they do."""
+    if subject.finished:
+        return Answer(subject, Hang(0.0, 0.0), gaps=list(subject.gaps))
     inquiries = [Inquiry(part.folder, part.ranks) for part in subject.parts]
     seen = [_spied(part) for part in subject.parts]
     began = time.monotonic()
@@ -223,7 +117,7 @@ def _spied(part: Part) -> dict[int, tuple[StackFrame, ...]]:
         if (part.folder / hang_evidence.RECORDED / f"{rank}.{process.pid}.stacks").exists():
             continue
         # Not a program beside the interpreter of another user, whom root may ask about.
-        if spy := py_spy.program(_python(process.pid) if _is_ours(f"/proc/{process.pid}") else ""):
+        if spy := py_spy.program(_python(process.pid) if is_ours(f"/proc/{process.pid}") else ""):
             found[rank] = py_spy.stack(spy, process.pid)[0]
     return found
 
@@ -249,7 +143,7 @@ def _fact(
     after = _spied(part)
     ranks = tuple(_with_spied(rank, before.get(rank.rank, ()), after.get(rank.rank, ())) for rank in ranks)
     world = _world(part)
-    if world == part.expected:  # all ranks are here, so one without a process has ended
+    if world == part.expected and part.ranks:  # all ranks are here, so one without a process has ended
         gone = set(range(world)) - {rank.rank for rank in ranks}
         ended = (HangRank(number, silent="its process has ended") for number in gone)
         ranks = tuple(sorted((*ranks, *ended), key=lambda rank: rank.rank))
@@ -330,12 +224,16 @@ def _named(ranks: Sequence[int]) -> str:
 
 def lines(answer: Answer, screen: Screen) -> list[Line]:
     """Return the answer for a person."""
-    hang = answer.hang
+    hang, entry = answer.hang, answer.subject.entry
+    of_run = run_lines.lines(entry, screen) if entry else []
+    if answer.subject.finished and entry is not None:
+        ending = list_runs.ending(registry.refresh(entry)[0])
+        return [[(f"mgpu: {answer.subject.name} has finished", "bold"), (f"{ending}: no rank waits.", "")], *of_run]
     whole = f" of {hang.world}" if hang.world > len(hang.ranks) else ""
     head = f"mgpu: {answer.subject.name}, {counted(len(hang.ranks), 'rank')}{whole}"
     if answer.measured:
         head += f", last progress {quantities.duration_text(hang.quiet_s)} ago"
-    shown: list[Line] = [[(head, "bold")], *hang_report.table(hang, screen), []]
+    shown: list[Line] = [[(head, "bold")], *of_run, *hang_report.table(hang, screen), []]
     found = hang_report.first_finding(hang)
     if answer.progress:
         shown.append([("All ranks make progress.", "ok")])

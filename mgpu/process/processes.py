@@ -83,6 +83,50 @@ def ranks_under(launcher: int) -> dict[int, Rank]:
     return found
 
 
+def ranks_around(pid: int) -> dict[int, Rank]:
+    """Return the ranks below a launcher; for a rank, or one of its workers, that rank and the ones beside it.
+
+    The workers of a rank (of a DataLoader, for example) inherit its RANK and are not ranks. A launcher may have a RANK
+    of its own, the node's (Kubeflow), but then its ranks have another RANK or a LOCAL_RANK.
+    """
+    below = {number: rank for number, rank in ranks_under(pid).items() if _rank_words(rank.pid) != _rank_words(pid)}
+    if below or not _rank_words(pid)[0].isdigit():
+        return below
+    top = pid
+    while (parent := parent_of(top)) and _passes_rank_on(parent, top):
+        top = parent
+    local = _rank_words(top)[1]
+    found = {int(_rank_words(top)[0]): Rank(top, local_rank=int(local) if local.isdigit() else None)}
+    beside = ranks_under(parent).items() if parent else ()
+    return {number: rank for number, rank in beside if _job_words(rank.pid) == _job_words(top)} | found
+
+
+def _passes_rank_on(parent: int, child: int) -> bool:
+    """Whether a process inherits its RANK from its parent, which is therefore the rank.
+
+    Without LOCAL_RANK the variables may be of the whole container, so the parent must also run the same program.
+    """
+    words = _rank_words(child)
+    return words == _rank_words(parent) and (words[1] != b"" or _program(parent) == _program(child) != "")
+
+
+def _rank_words(pid: int) -> tuple[bytes, bytes]:
+    pairs = environment(pid)
+    return pairs.get(b"RANK", b""), pairs.get(b"LOCAL_RANK", b"")
+
+
+def _job_words(pid: int) -> list[bytes | None]:
+    pairs = environment(pid)
+    return [pairs.get(name) for name in (b"MASTER_ADDR", b"MASTER_PORT", b"WORLD_SIZE")]
+
+
+def _program(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
+
+
 def ranks_of(launcher: int, known: KnownLauncher, *, alone: bool) -> dict[int, Rank]:
     """Return the ranks of a run now. `alone`: it may have a single rank, which has no RANK variable."""
     found = ranks_under(launcher) if known.starts_ranks else {}
@@ -97,6 +141,15 @@ def parent_of(pid: int) -> int | None:
         return int(stat_fields(pid)[1])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def stopped_above(pid: int) -> tuple[int, ...]:
+    """Return the ancestors of a process that are stopped, the outermost first."""
+    found: list[int] = []
+    while (parent := parent_of(pid)) and parent > 1:
+        found += [parent] if state_of(parent) == "stopped" else []
+        pid = parent
+    return tuple(reversed(found))
 
 
 def lone_rank_under(launcher: int, starts_it: bool) -> dict[int, Rank]:

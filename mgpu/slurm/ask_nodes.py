@@ -9,7 +9,7 @@ from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.hangs import hang_files
 from mgpu.job_files.watch_block import FOLDER
-from mgpu.launch import node_answers, why
+from mgpu.launch import node_answers, why, why_subject
 from mgpu.launch.request import Request
 from mgpu.slurm import job_outcome
 from mgpu.slurm.record import Record
@@ -37,4 +37,4 @@ def explain(request: Request, record: Record) -> int:
     silent = ", ".join(node.name.removeprefix("node-") for node in answers.silent)
     gaps = (f"{silent} did not answer within {node_answers.ANSWER_S:.0f} s",) if silent else ()
     found = tuple(answers.found.values())
-    return why.show(request, why.ask(why.Subject(f"job {record.job}", None, (), found, gaps)))
+    return why.show(request, why.ask(why_subject.Subject(f"job {record.job}", None, (), found, gaps)))

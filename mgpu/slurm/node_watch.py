@@ -24,7 +24,7 @@ from typing import NoReturn
 from mgpu.errors import reason
 from mgpu.hangs import hang_evidence, hang_files
 from mgpu.hangs.hang_watch import HangWatch, OnHang
-from mgpu.launch import node_answers, node_pace, node_ranks, why
+from mgpu.launch import node_answers, node_pace, node_ranks, why, why_subject
 from mgpu.launch.node_pace import NodePace
 from mgpu.launchers import run_folder
 from mgpu.process import processes
@@ -186,8 +186,8 @@ class NodeWatch:
 
     def _answer(self) -> None:
         """Ask the ranks what they do now."""
-        part = why.Part(self._node.local, dict(self._run.ranks), self._watch.expected)
-        hang = why.ask(why.Subject("", None, (part,))).hang
+        part = why_subject.Part(self._node.local, dict(self._run.ranks), self._watch.expected)
+        hang = why.ask(why_subject.Subject("", None, (part,))).hang
         quiet = min(hang.quiet_s, round(time.monotonic() - self._run.last_output, 1))
         found = replace(hang, quiet_s=quiet, world=self._watch.world)
         node_answers.answer(self._node.folder, self._answered, found)

@@ -25,6 +25,7 @@ ENDED = frozenset({
 STARTED = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
 HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _GONE = re.compile(r"Invalid job id specified|Invalid job id \d+")
+_COMMAND_NAME = re.compile(r"^scontrol: (?:(?:error|fatal): )?")
 _UNKNOWN = ("", "Unknown", "N/A", "(null)", "None", "None assigned")
 _SACCT = ("State", "ExitCode", "NodeList", "Start", "Reason", "JobName", "Elapsed", "Restarts", "Partition")
 _SACCT_OLD = ("State", "ExitCode", "NodeList", "Start", "Reason", "JobName", "Elapsed")  # Restarts came with 23.02
@@ -83,9 +84,15 @@ def read_record(job: int) -> Record | None:
     if record := parse_answer(job, answer):
         return record
     if (record := read_accounting(job)) is None and not is_dropped(answer):
-        why = answer.err.strip() or "the controller does not answer (scontrol ping)"
+        why = _last_message(answer.err) or "the controller does not answer (scontrol ping)"
         raise MgpuError(f"cannot query Slurm about job {job}: {why}", UNKNOWN)
     return record
+
+
+def _last_message(text: str) -> str:
+    """Return the last message of a Slurm command, which is why it gave up, without the name of the command."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return _COMMAND_NAME.sub("", lines[-1]) if lines else ""
 
 
 def read_accounting(job: int) -> Record | None:

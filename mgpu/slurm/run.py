@@ -290,10 +290,7 @@ def _manage_job(request: Request) -> int:
     job = int(name)
     if request.report:
         return job_case.report(request, job)
-    found = records.read_record(job)
-    if found is None:
-        text = f"Slurm has no record of job {job} (finished jobs are dropped after MinJobAge, 5 minutes by default)"
-        raise MgpuError(text, errors.UNKNOWN)
+    found = _record(job, named=request.slurm)
     screen = report_screen.Screen.of(sys.stderr)
     say = speaker(screen)
     if request.status:
@@ -316,3 +313,18 @@ def _manage_job(request: Request) -> int:
         return errors.INTERRUPTED
     followed = replace(followed, target=request.target)
     return slurm_report.report_end(followed, None, triage=True, json_result="", config=None)
+
+
+def _record(job: int, *, named: bool) -> records.Record:
+    """Return Slurm's record of a job. `named`: with --slurm; else the number may be a PID. Raises MgpuError."""
+    no_process = (
+        "" if named else f"there is no process {job} on this machine, and no run of that name. As a Slurm job: "
+    )
+    try:
+        found = records.read_record(job)
+    except MgpuError as error:
+        raise MgpuError(f"{no_process}{error.message}", error.exit_code) from None
+    if found is None:
+        text = f"Slurm has no record of job {job} (finished jobs are dropped after MinJobAge, 5 minutes by default)"
+        raise MgpuError(f"{no_process}{text}", errors.UNKNOWN)
+    return found

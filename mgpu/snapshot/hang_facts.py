@@ -85,6 +85,7 @@ class HangRank:
     collectives: tuple[Collective, ...] = ()  # the last ones, oldest first
     unrecorded: Label | None = None  # why there are no collectives
     workers: tuple[Worker, ...] = ()
+    stopped_above: tuple[Pid, ...] = ()  # processes above a stopped rank that are stopped too: its launcher, mgpu
     at_exit: bool = False  # its script has returned, and an exit function runs
     host: Name | None = None  # if the run spans several
     unanswered: tuple[Text, ...] = ()  # addresses that do not acknowledge its data: "10.0.0.2:29500 (the store)"
