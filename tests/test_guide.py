@@ -82,6 +82,9 @@ def test_from_nothing_to_a_trained_model(mgpu: Run, tmp_path: Path) -> None:
     screen = bare()
     assert "verified just now" in state(screen, "mgpu smoke-test")
     assert following(screen) == "mgpu launch train.py"
+    again = mgpu(*configure, cwd=here).stdout  # the same file: configure says what bare mgpu says of it
+    assert "already up to date" in again and "Not verified" not in again
+    assert again.endswith("Verified just now.\nNext:  mgpu launch train.py\n")
 
     trained = mgpu(*launch, cwd=here)
     assert trained.returncode == 0, trained.stderr
