@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from mgpu.check import Skip
 from mgpu.command_line import shell
+from mgpu.config.reading import DEFAULT_CONFIG
 from mgpu.engine import Outcome
 from mgpu.errors import UNKNOWN
 from mgpu.launchers.own_ranks import may_start_its_own_ranks
@@ -66,8 +69,24 @@ def lines(
         why = f"Unknown (exit {UNKNOWN}): how its ranks train together is not known, so {skipped} did not run: "
         report += screen.paragraph(f"{why}{script.unclear}.")
     report += not_examined(script, screen)
-    report += unstyled([f"Next:  {line}" for line in next_commands(script, outcomes)])
+    steps = next_steps(script, config, outcomes)
+    report += unstyled(f"{'then   ' if number else 'Next:  '}{line}" for number, line in enumerate(steps))
     return report + explain_command(outcomes)
+
+
+def next_steps(script: Script, config: Config | None, outcomes: Sequence[Outcome]) -> list[str]:
+    """The next commands, with the config of this report. Those that need a config come after the one that writes it."""
+    commands = next_commands(script, outcomes)
+    needs = ("mgpu launch", "mgpu smoke-test")
+    if not any(line.startswith(needs) for line in commands):
+        return commands
+    if config is None:
+        there = Path(os.environ.get("MGPU_CONFIG") or DEFAULT_CONFIG).exists()
+        return commands if there else ["mgpu configure", *commands]
+    option = "" if config.path == DEFAULT_CONFIG else shell(" -c {:path}", config.path)
+    return [
+        next((line.replace(one, one + option, 1) for one in needs if line.startswith(one)), line) for line in commands
+    ]
 
 
 def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
@@ -107,7 +126,7 @@ def not_examined(script: Script, screen: Screen) -> list[Line]:
         number = counted(len(names), "module") + " of the project"
         texts.append(f"{number} ({_REASONS.get(reason, reason)}): {_clipped(names)}")
     if script.unread:
-        texts.append(f"libraries: {_clipped(script.unread)}")
+        texts.append(f"the source of libraries: {_clipped(script.unread)}")
     if script.by_name:
         lines = [f"{spot.file} line {spot.line}" if spot.file else f"line {spot.line}" for spot in script.by_name]
         texts.append(f"what is loaded by name at run time ({_clipped(lines)})")
