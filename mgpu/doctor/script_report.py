@@ -47,6 +47,7 @@ _STEP = re.compile(
     re.IGNORECASE,
 )
 _MOST_NAMES = 5  # in one list
+_NEED_A_CONFIG = ("mgpu launch", "mgpu smoke-test")
 
 
 def lines(
@@ -77,16 +78,16 @@ def lines(
 def next_steps(script: Script, config: Config | None, outcomes: Sequence[Outcome]) -> list[str]:
     """The next commands, with the config of this report. Those that need a config come after the one that writes it."""
     commands = next_commands(script, outcomes)
-    needs = ("mgpu launch", "mgpu smoke-test")
-    if not any(line.startswith(needs) for line in commands):
+    command = next((one for one in _NEED_A_CONFIG for line in commands if line.startswith(one)), None)
+    if command is None:
         return commands
     if config is None:
         there = Path(os.environ.get("MGPU_CONFIG") or DEFAULT_CONFIG).exists()
         return commands if there else ["mgpu configure", *commands]
-    option = "" if config.path == DEFAULT_CONFIG else shell(" -c {:path}", config.path)
-    return [
-        next((line.replace(one, one + option, 1) for one in needs if line.startswith(one)), line) for line in commands
-    ]
+    if config.path == DEFAULT_CONFIG:
+        return commands
+    option = shell(" -c {:path}", config.path)
+    return [line.replace(command, command + option, 1) for line in commands] if option else []
 
 
 def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
