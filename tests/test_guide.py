@@ -137,7 +137,9 @@ def test_a_login_node(mgpu: Run, tmp_path: Path) -> None:
     remembered = tmp_path / "home" / "state" / "mgpu"
     remembered.mkdir(parents=True)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-    (remembered / "doctor.json").write_text(json.dumps({"verdict": "no_gpu", "time": now, "host": None}))
+    (remembered / "doctor.json").write_text(
+        json.dumps({"verdict": "no_gpu", "time": now, "host": None, "python": sys.prefix})
+    )
     env = {"PATH": f"{commands}:{os.environ['PATH']}", "SLURM_CONF": str(tmp_path / "slurm.conf")}
     assert following(mgpu(env=env).stdout) == "mgpu configure --slurm"
 

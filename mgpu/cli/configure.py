@@ -14,6 +14,8 @@ from mgpu.job_formats import FORMATS
 from mgpu.text import listed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mgpu.probes.runner import Probe
     from mgpu.wizard.answers import Answers
 

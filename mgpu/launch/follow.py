@@ -108,7 +108,7 @@ def attach(entry: Entry) -> int:
 
 
 def _introduce(entry: Entry, state: registry.State, output: Output, screen: report_screen.Screen) -> None:
-    began = f"{entry.id}, started {durations.age_text(entry.started)}"
+    began = f"{entry.id}, started {durations.precise_age_text(entry.started)}"
     if state == "elsewhere":
         where = registry.whereabouts(entry)
         if not output.is_there:

@@ -39,7 +39,7 @@ def run(name: str | None, runs: Sequence[Entry]) -> int:
         screen.show([[(f"mgpu: {entry.id} has already ended: {_outcome(entry, state, 0)}", "")]])
         return errors.READY
     if state == "running" and _signal_supervisor(entry):
-        screen.show([[(f"mgpu: stopping {entry.id}, started {durations.age_text(entry.started)}", "")]])
+        screen.show([[(f"mgpu: stopping {entry.id}, started {durations.precise_age_text(entry.started)}", "")]])
         _wait(entry, _PATIENCE_S)
     left, stuck = processes.end_run(entry.run_id, _GRACE_S)
     entry, state = _wait(entry, _GRACE_S)
