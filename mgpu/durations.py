@@ -20,6 +20,12 @@ def seconds_between(start: str, end: str) -> float | None:
         return None
 
 
+def precise_age_text(iso: str) -> str:
+    """Format the age of a time in a live run: as `age_text`, in seconds in the first minute ("58 s ago")."""
+    passed = seconds_between(iso, now())
+    return f"{int(passed)} s ago" if passed is not None and 1 <= passed < 60 else age_text(iso)
+
+
 def age_text(iso: str) -> str:
     """Format the age of a stored time: "just now", "12 min ago", "3 h ago", "5 days ago"."""
     passed = seconds_between(iso, now())

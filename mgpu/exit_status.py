@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mgpu import errors
@@ -31,8 +33,11 @@ def refused(error: errors.MgpuError) -> int:
     return _say(error.message, error.exit_code)
 
 
-def guarded(invoke: Callable[[], Any]) -> int:
-    """Run a command, print an expected failure as one message, and return the exit code."""
+def guarded(invoke: Callable[[], Any], argv: Sequence[str] = ()) -> int:
+    """Run a command, print an expected failure as one message, and return the exit code.
+
+    `argv`: the command line, for what is said of one that is not understood.
+    """
     try:
         code = code_of(invoke())
         if sys.stdout is not None:
@@ -49,7 +54,7 @@ def guarded(invoke: Callable[[], Any]) -> int:
         if type(error).__name__ == "Exit":
             return int(getattr(error, "exit_code", 0))
         if hasattr(error, "format_message"):  # a usage error of click, which typer ships under changing names
-            return _say(_usage(error), int(getattr(error, "exit_code", errors.USAGE)))
+            return _say(_usage(error, argv), int(getattr(error, "exit_code", errors.USAGE)))
         if type(error).__name__ == "Abort":
             return _say("interrupted", errors.INTERRUPTED)
         if isinstance(error, OSError):
@@ -94,16 +99,46 @@ def _put(message: str) -> None:
         messages.notice(message)
 
 
-def _usage(error: Any) -> str:
+# What typer says of a value, and how mgpu says it.
+_VALUES = (
+    (r"Input should be a valid integer.*|.* is not a valid (?:integer|int)\.?", "expected a whole number"),
+    (r"Input should be a valid number.*|.* is not a valid float\.?", "expected a number"),
+    (r"Input should be greater than or equal to (\S+)", r"expected at least \1"),
+    (r"Input should be less than or equal to (\S+)", r"expected at most \1"),
+)
+
+
+def _wrong_value(message: str, argv: Sequence[str]) -> str:
+    """Return what is wrong with an option's value, in the words of mgpu; "" if it is another message."""
+    found = re.fullmatch(r"Invalid value for '(-[\w-]+)'(?: / '[^']*')*: (.*)", message)
+    if found is None:
+        return ""
+    said = next((re.sub(form, text, found[2]) for form, text in _VALUES if re.fullmatch(form, found[2])), "")
+    if not said:
+        return ""
+    given = [word.partition("=")[2] for word in argv if word.startswith(f"{found[1]}=")]
+    given += [following for word, following in itertools.pairwise(argv) if word == found[1]]
+    shown = f" {given[0]}" if len(given) == 1 else ""  # of several, it is not known which one is wrong
+    return f"{found[1]}{shown}: {said}"
+
+
+def _usage(error: Any, argv: Sequence[str]) -> str:
     """A usage error with the closest name and the command for help."""
     import difflib
+
+    from mgpu.command_line import shell
 
     message = str(error.format_message()).rstrip()
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "mgpu"
+    if where == "mgpu" and argv and argv[0] in COMMANDS:  # an option without its value has no context
+        where = f"mgpu {argv[0]}"
+    message = _wrong_value(message, argv) or message
     if message.startswith("No such command") and "Did you mean" not in message:
         given = message.partition("'")[2].partition("'")[0]
         near = difflib.get_close_matches(given, COMMANDS, n=1, cutoff=0.4)
+        if script := shell("mgpu launch {:path}", given) if given.endswith(".py") else "":
+            return f"{message} To start a script:  {script}\nHelp: mgpu launch --help"
         message += f" Did you mean {near[0]}?" if near else f" Commands: {', '.join(COMMANDS)}."
     elif possible := getattr(error, "possibilities", None):
         given = str(getattr(error, "option_name", ""))

@@ -82,6 +82,9 @@ def test_from_nothing_to_a_trained_model(mgpu: Run, tmp_path: Path) -> None:
     screen = bare()
     assert "verified just now" in state(screen, "mgpu smoke-test")
     assert following(screen) == "mgpu launch train.py"
+    again = mgpu(*configure, cwd=here).stdout  # the same file: configure says what bare mgpu says of it
+    assert "already up to date" in again and "Not verified" not in again
+    assert again.endswith("Verified just now.\nNext:  mgpu launch train.py\n")
 
     trained = mgpu(*launch, cwd=here)
     assert trained.returncode == 0, trained.stderr
@@ -134,7 +137,9 @@ def test_a_login_node(mgpu: Run, tmp_path: Path) -> None:
     remembered = tmp_path / "home" / "state" / "mgpu"
     remembered.mkdir(parents=True)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-    (remembered / "doctor.json").write_text(json.dumps({"verdict": "no_gpu", "time": now, "host": None}))
+    (remembered / "doctor.json").write_text(
+        json.dumps({"verdict": "no_gpu", "time": now, "host": None, "python": sys.prefix})
+    )
     env = {"PATH": f"{commands}:{os.environ['PATH']}", "SLURM_CONF": str(tmp_path / "slurm.conf")}
     assert following(mgpu(env=env).stdout) == "mgpu configure --slurm"
 

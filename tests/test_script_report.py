@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from mgpu import engine
+from mgpu.config.reading import parse_config
 from mgpu.doctor import script_report
 from mgpu.readers.training_script import read as training_script_read
 from mgpu.report.screen import Screen
-from mgpu.snapshot import Script, Snapshot
+from mgpu.snapshot import Config, Script, Snapshot
 from tests.bad_scripts import read
 from tests.conftest import CHECKS
 
@@ -204,3 +205,19 @@ def test_a_finding_in_a_module_has_one_path(tmp_path: Path) -> None:
     (outcome,) = engine.run_check(CHECKS["script_group_not_ended"], Snapshot(script=found))
     assert outcome.problem and outcome.problem.place and outcome.problem.place.file == "kit.py"
     assert outcome.problem.title.startswith("kit.py line 4: ")
+
+
+def test_the_next_command_has_the_config_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mgpu launch refuses without a config, so the command that writes one comes first."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MGPU_CONFIG", raising=False)
+    script = read(BY_HAND.replace('"nccl"', '"nccl", rank=int(os.environ["RANK"])'))
+
+    def steps(config: Config | None = None) -> list[str]:
+        return script_report.next_steps(script, config, [])
+
+    assert steps() == ["mgpu configure", "mgpu launch train.py"]
+    assert text_of(script).endswith("\nNext:  mgpu configure\nthen   mgpu launch train.py")
+    assert steps(parse_config(b"num_processes: 2", "two.yaml")) == ["mgpu launch -c two.yaml train.py"]
+    Path("accelerate.yaml").write_text("num_processes: 2\n")
+    assert steps() == steps(parse_config(b"num_processes: 2", "accelerate.yaml")) == ["mgpu launch train.py"]

@@ -777,7 +777,7 @@ def test_the_doctor_names_what_it_did_not_examine(mgpu: Run, tmp_path: Path) -> 
     done = mgpu("doctor", "--script", str(script), cwd=tmp_path)
     text = " ".join(done.stdout.split())
     assert "Not examined: 1 module of the project (not valid in Python" in text and "../broken.py" in text
-    assert "libraries: fancy_engine; what is loaded by name at run time (line 3)" in text
+    assert "the source of libraries: fancy_engine; what is loaded by name at run time (line 3)" in text
     assert "No findings from" in text and "checks did not run: 1 module of the project could not be read" in text
     assert "Next: mgpu smoke-test" in text and done.returncode == 3
     (tmp_path / "pages.py").write_text("import torch\n", "utf-8")

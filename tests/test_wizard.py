@@ -194,6 +194,16 @@ def test_help_is_one_key_away_on_every_screen(start: Start) -> None:
     same_screen("\n\n".join(helps) + "\n", "configure_help")
 
 
+@pytest.mark.parametrize(("ranks", "now"), [(2, "2 on the CPU"), (4, "4")])
+def test_the_start_shows_the_ranks_of_the_file_without_a_gpu(ranks: int, now: str, start: Start, folder: Path) -> None:
+    """Here the number of ranks is not a decision of the file, but it is in it."""
+    config = f"distributed_type: MULTI_GPU\nnum_processes: {ranks}\nnum_machines: 1\nmixed_precision: 'no'\n"
+    (folder / "accelerate.yaml").write_text(config)
+    terminal = start(target=False)
+    at(terminal, "What next?")
+    assert re.search(rf"^  ranks +{now}  +2 on the CPU$", terminal.text, re.MULTILINE), terminal.text
+
+
 # ---- going on, back, away and on again
 
 

@@ -14,6 +14,8 @@ from mgpu.job_formats import FORMATS
 from mgpu.text import listed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mgpu.probes.runner import Probe
     from mgpu.wizard.answers import Answers
 
@@ -171,7 +173,13 @@ def _configure(options: SimpleNamespace, own: Values, given: Values, files: tupl
         "python": doctor_request.interpreter(options.python) if options.python else None,
     }
     look = _hosts if own["answers"].hosts or _prompts(options) else None
-    return run.run(run.Request(**own, loader=not options.no_loader, look=look))
+    return run.run(run.Request(**own, loader=not options.no_loader, look=look, verified=_verified))
+
+
+def _verified(path: Path) -> tuple[bool, str]:
+    from mgpu.launch import run as launch
+
+    return launch.verification_status(path)
 
 
 def _demo(options: SimpleNamespace, given: Values, files: tuple[str, ...]) -> int:

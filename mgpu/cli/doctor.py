@@ -9,6 +9,7 @@ from mgpu.cli.known_values import checks, configs, demos
 from mgpu.cli.option import Command, Option, Values, among
 
 if TYPE_CHECKING:
+    from mgpu.errors import MgpuError
     from mgpu.probes.runner import Child, Probe
 
 
@@ -72,6 +73,22 @@ OPTIONS = (
 _ELSEWHERE = ("from_", "demo", "list_checks", "explain", "script", "log", "compare_nodes", "hosts")
 
 
+_SCRIPTS = (".py", ".ipynb", ".sh", ".sbatch", ".slurm")
+_CONFIGS = (".yaml", ".yml")
+
+
+def _unexpected(name: str) -> MgpuError:
+    """Return the error for a word that is no option, with the option that reads such a file."""
+    from mgpu.errors import USAGE, MgpuError
+
+    what, flag = "log", "--log"
+    if name.endswith(_SCRIPTS):
+        what, flag = "script", "--script"
+    elif name.endswith(_CONFIGS):
+        what, flag = "config", "--config"
+    return MgpuError(f"doctor accepts no argument {name!r} (a {what}: {flag} {name}): mgpu doctor --help", USAGE)
+
+
 def run(values: Values) -> int:
     """Check this machine: driver, GPUs, links, PyTorch, NCCL, limits. Changes nothing unless you accept a --fix."""
     import time
@@ -85,9 +102,7 @@ def run(values: Values) -> int:
     if more and not (
         values["log"] or values["compare_nodes"] or values["list_checks"] or values["demo"] or values["script"]
     ):
-        from mgpu.errors import USAGE, MgpuError
-
-        raise MgpuError(f"doctor accepts no argument {more[0]!r} (a log: --log {more[0]}): mgpu doctor --help", USAGE)
+        raise _unexpected(more[0])
     if values["python"] and not values["hosts"]:  # else it is a path on the hosts
         from mgpu.doctor.request import interpreter
 

@@ -14,7 +14,7 @@ def run(argv: Sequence[str], invoke: Callable[[], Any]) -> int:
     """Run a command and return its exit code. An invalid command line drains no node."""
     style = next((style for style in _INVALID if _has_style(argv, style)), "")
     if not style:
-        return guarded(invoke)
+        return guarded(invoke, argv)
     finished = False
 
     def attempt() -> Any:
@@ -23,7 +23,7 @@ def run(argv: Sequence[str], invoke: Callable[[], Any]) -> int:
         finished = True
         return result
 
-    code = guarded(attempt)
+    code = guarded(attempt, argv)
     if finished or code == 0:  # 0: --help
         return code
     if style == "nagios":

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mgpu import errors, files
+from mgpu.cli import runs_here
+from mgpu.cli.runs_here import RunHere
 from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.file_reading import read_own
 from mgpu.report import screen as report_screen
 from mgpu.structured_text import json_of
 from mgpu.text import visible
+
+if TYPE_CHECKING:
+    from mgpu.prompts.question import Choice
 
 State = Literal["done", "todo", "trouble"]
 # fmt: off
@@ -86,6 +93,7 @@ def _port(folder: Path) -> list[Step]:
 
 _LARGEST = 64 << 10  # bytes of the saved verdict
 _HOSTS = "mgpu doctor --hosts"  # not a step: the same steps, on several machines
+_LAUNCH, _LEAVE = "mgpu launch", "leave"
 _UNVERIFIED = "needs a verified config"
 _NOT_YET = (
     Step("mgpu smoke-test", "prove the ranks train together", "todo", "needs a config"),
@@ -139,8 +147,13 @@ def _doctor() -> Step:
     try:
         last = json_of(read_own(files.state_folder() / "doctor.json", most=_LARGEST))
         verdict, time = str(last["verdict"]), str(last["time"])
-    except (OSError, ValueError, KeyError, TypeError):
+        host, python = last.get("host"), last.get("python")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Step("mgpu doctor", purpose, "todo", "not run yet")
+    if host not in (None, os.uname().nodename):
+        return Step("mgpu doctor", purpose, "todo", "not run yet on this host")
+    if python != sys.prefix:
+        return Step("mgpu doctor", purpose, "todo", "not run yet in this environment")
     state: State = "done" if verdict in ("ready", "ready_with_warnings", "no_gpu") else "trouble"
     return Step("mgpu doctor", purpose, state, f"{_WORDS.get(verdict, verdict)}, {age_text(time)}")
 
@@ -151,20 +164,44 @@ def next_step(found: Sequence[Step]) -> Step:
 
 
 def guide(run: Callable[[Sequence[str]], int]) -> int:
-    """Show the four steps and, in a terminal, offer the next one. Returns exit code 0."""
+    """Show the four steps and the runs of this folder and, in a terminal, offer the next one. Returns exit code 0."""
     screen = report_screen.Screen.of()
-    found = steps(Path.cwd())
-    upcoming = next_step(found)
-    _show(found, upcoming, screen)
     if not report_screen.can_ask():
+        _show(_here(), screen)
         return errors.READY
-    return _offer(found, upcoming, screen, run)
+    return _offer(screen, run)
 
 
-def _show(found: Sequence[Step], upcoming: Step, screen: report_screen.Screen) -> None:
+@dataclass(frozen=True)
+class Here:
+    """What bare `mgpu` shows of this folder."""
+
+    steps: Sequence[Step]
+    runs: Sequence[RunHere]
+
+    @property
+    def next_line(self) -> str:
+        """The command to type next. While a run is running it is about that one: a second one would share its GPUs."""
+        return self.runs[0].command if self.running else next_step(self.steps).typed
+
+    @property
+    def running(self) -> bool:
+        """Whether a run of this folder is running."""
+        return any(run.running for run in self.runs)
+
+
+def _here() -> Here:
+    folder = Path.cwd()
+    found, runs = steps(folder), runs_here.of_folder(folder)
+    if any(run.running for run in runs):
+        found = [replace(step, state="done", text="running") if step.command == _LAUNCH else step for step in found]
+    return Here(found, runs)
+
+
+def _show(here: Here, screen: report_screen.Screen) -> None:
     title = report_screen.wrapped("mgpu - set up, check and launch multi-GPU PyTorch training", screen.width)
     lines: list[report_screen.Line] = [*([(line, "bold")] for line in title), []]  # type: ignore[list-item]
-    for step in found:
+    for step in here.steps:
         head = f"  {step.command:<18}{step.purpose:<36}"
         style: report_screen.Style = {"done": "ok", "trouble": "fail", "todo": ""}[step.state]  # type: ignore[assignment]
         if screen.width < 60:
@@ -172,7 +209,8 @@ def _show(found: Sequence[Step], upcoming: Step, screen: report_screen.Screen) -
             continue
         first, *rest = report_screen.wrapped(step.text, screen.width - len(head))
         lines += [[(head, ""), (first, style)], *([(" " * len(head) + more, style)] for more in rest)]
-    lines += [[], [(f"Next:  {upcoming.typed}", "bold")], [("Help:  mgpu COMMAND --help", "")]]
+    lines += [[], *runs_here.lines(here.runs, here.next_line, screen)] if here.runs else []
+    lines += [[], [(f"Next:  {here.next_line}", "bold")], [("Help:  mgpu COMMAND --help", "")]]
     screen.show(lines)
 
 
@@ -193,34 +231,48 @@ def _for_hosts() -> list[str]:
     return ["doctor", "--hosts", answer] if isinstance(answer, str) else []
 
 
-def _offer(
-    found: Sequence[Step], upcoming: Step, screen: report_screen.Screen, run: Callable[[Sequence[str]], int]
-) -> int:
-    """Run the steps that the user chooses, until Esc, or Ctrl-C in a step."""
+def _offered(here: Here) -> list[Choice]:
+    """Return what the menu offers, each by its command line. It starts a run only if that is the next step."""
+    from mgpu.prompts.question import Choice
+
+    shown = here.runs[: runs_here.MOST]
+    named = [f"{run.purpose} ({run.command.rpartition(' ')[2]})" if len(shown) > 1 else run.purpose for run in shown]
+    runs = [Choice(run.command, run.option, detail=text) for run, text in zip(shown, named, strict=True)]
+    offered = [step for step in here.steps if step.command != _LAUNCH or here.next_line == step.typed]
+    rows = [Choice(step.typed, step.command, detail=step.purpose) for step in offered if _can_run(step)]
+    rows = [*runs, *rows] if here.running else [*rows, *runs]
+    return [*rows, Choice(_HOSTS, _HOSTS, detail="several machines, over ssh"), Choice(_LEAVE, "Leave")]
+
+
+def _can_run(step: Step) -> bool:
+    """Return whether the command of a step is complete: one that launches a script needs the script."""
+    words = shlex.split(step.typed)
+    return words[:2] != _LAUNCH.split() or words[2].startswith("-") or Path(words[2]).is_file()
+
+
+def _offer(screen: report_screen.Screen, run: Callable[[Sequence[str]], int]) -> int:
+    """Show the steps, and run those that the user chooses, until Esc, or Ctrl-C in a step."""
     from mgpu.prompts import prompts
-    from mgpu.prompts.question import Choice, Question
+    from mgpu.prompts.question import Question
 
     while True:
-        choices = [Choice(s.command, f"{s.command:<18}{s.purpose}") for s in found if s.command != "mgpu launch"]
-        choices.append(Choice(_HOSTS, f"{_HOSTS} several machines, over ssh"))
-        choices.append(Choice("leave", "Leave"))
+        here = _here()
+        _show(here, screen)
+        choices = tuple(_offered(here))
         question = Question(
             "next",
             "What next?",
             "Each step prints the next one when it finishes.",
-            default=upcoming.command if upcoming.command != "mgpu launch" else "leave",
-            choices=tuple(choices),
+            default=here.next_line if here.next_line in {choice.name for choice in choices} else _LEAVE,
+            choices=choices,
             saves=False,
         )
         answer = prompts.ask(question)
-        if not isinstance(answer, str) or answer == "leave":
+        if not isinstance(answer, str) or answer == _LEAVE:
             return errors.READY
         screen.show([[]])
-        words = _for_hosts() if answer == _HOSTS else next(s.typed for s in found if s.command == answer).split()[1:]
+        words = _for_hosts() if answer == _HOSTS else shlex.split(answer)[1:]
         code = run(words) if words else errors.READY
         if code == errors.INTERRUPTED:
             return code
-        found = steps(Path.cwd())
-        upcoming = next_step(found)
         screen.show([[]])
-        _show(found, upcoming, screen)

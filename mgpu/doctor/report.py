@@ -289,7 +289,11 @@ def _next(request: Request, found: Examined) -> list[str]:
     if found.snapshot.script is not None:
         from mgpu.doctor import script_report
 
-        return [] if request.hides else script_report.next_commands(found.snapshot.script, found.outcomes)
+        return (
+            []
+            if request.hides
+            else script_report.next_steps(found.snapshot.script, found.snapshot.config, found.outcomes)
+        )
     if request.demo:
         return ["mgpu configure" + _machine(request), "mgpu doctor"]
     if found.verdict in ("ready", "ready_with_warnings"):

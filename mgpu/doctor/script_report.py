@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from mgpu.check import Skip
 from mgpu.command_line import shell
+from mgpu.config.reading import DEFAULT_CONFIG
 from mgpu.doctor import start_doubts
 from mgpu.engine import Outcome
 from mgpu.errors import UNKNOWN
@@ -45,6 +48,7 @@ _STEP = re.compile(
     re.IGNORECASE,
 )
 _MOST_NAMES = 5  # in one list
+_NEED_A_CONFIG = ("mgpu launch", "mgpu smoke-test")
 
 
 def lines(
@@ -67,11 +71,26 @@ def lines(
         why = f"Unknown (exit {UNKNOWN}): how its ranks train together is not known, so {skipped} did not run: "
         report += screen.paragraph(f"{why}{script.unclear}.")
     report += not_examined(script, screen)
-    commands = next_commands(script, outcomes)
-    report += unstyled([f"Next:  {line}" for line in commands])
-    if not commands and script.error is None and (why := start_doubts.doubt(script)):
+    steps = next_steps(script, config, outcomes)
+    report += unstyled(f"{'then   ' if number else 'Next:  '}{line}" for number, line in enumerate(steps))
+    if not steps and script.error is None and (why := start_doubts.doubt(script)):
         report += screen.paragraph(f"Next:  no command is certain to work: {why}.")
     return report + explain_command(outcomes)
+
+
+def next_steps(script: Script, config: Config | None, outcomes: Sequence[Outcome]) -> list[str]:
+    """The next commands, with the config of this report. Those that need a config come after the one that writes it."""
+    commands = next_commands(script, outcomes)
+    command = next((one for one in _NEED_A_CONFIG for line in commands if line.startswith(one)), None)
+    if command is None:
+        return commands
+    if config is None:
+        there = Path(os.environ.get("MGPU_CONFIG") or DEFAULT_CONFIG).exists()
+        return commands if there else ["mgpu configure", *commands]
+    if config.path == DEFAULT_CONFIG:
+        return commands
+    option = shell(" -c {:path}", config.path)
+    return [line.replace(command, command + option, 1) for line in commands] if option else []
 
 
 def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
@@ -115,7 +134,7 @@ def not_examined(script: Script, screen: Screen) -> list[Line]:
         number = counted(len(names), "module") + " of the project"
         texts.append(f"{number} ({_REASONS.get(reason, reason)}): {_clipped(names)}")
     if script.unread:
-        texts.append(f"libraries: {_clipped(script.unread)}")
+        texts.append(f"the source of libraries: {_clipped(script.unread)}")
     if script.by_name:
         lines = [f"{spot.file} line {spot.line}" if spot.file else f"line {spot.line}" for spot in script.by_name]
         texts.append(f"what is loaded by name at run time ({_clipped(lines)})")

@@ -110,6 +110,7 @@ def choose(checks: Sequence[Check], only: Iterable[str] = (), skip: Iterable[str
 
 
 _NAMES_SHOWN = 4
+_CLOSE = 0.6  # of difflib: below it, a name is another word
 
 
 def unknown_id(name: str, names: Iterable[str]) -> str:
@@ -122,7 +123,7 @@ def unknown_id(name: str, names: Iterable[str]) -> str:
         words = set(name.split("_"))
         near = [one for one in ordered if words <= set(one.split("_"))]
         near = sorted(near, key=lambda one: (not one.startswith(name), len(one)))[:_NAMES_SHOWN]
-    near = near or difflib.get_close_matches(name, ordered, n=1, cutoff=0.5)
+    near = near or difflib.get_close_matches(name, ordered, n=1, cutoff=_CLOSE)
     hint = f" Did you mean {listed(near, 'or')}?" if near else ""
     return f"no check or area is named {name!r}.{hint} List them: mgpu doctor --list-checks"
 

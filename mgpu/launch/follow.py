@@ -113,7 +113,7 @@ def attach(entry: Entry) -> int:
 def _introduce(
     entry: Entry, state: registry.State, output: Output, screen: report_screen.Screen, hangs: _KnownHang
 ) -> None:
-    began = f"{entry.id}, started {durations.age_text(entry.started)}"
+    began = f"{entry.id}, started {durations.precise_age_text(entry.started)}"
     of_run = run_lines.lines(entry, screen)
     if state == "elsewhere":
         where = registry.whereabouts(entry)

@@ -63,7 +63,7 @@ def lines(entry: Entry, state: State, screen: report_screen.Screen) -> list[repo
     rows = [
         ("Script", run_lines.script_text(entry)),
         ("Config", entry.config),
-        ("Started", f"{durations.age_text(entry.started)}, {entry.started[:19]} UTC, in {entry.cwd}"),
+        ("Started", f"{durations.precise_age_text(entry.started)}, {entry.started[:19]} UTC, in {entry.cwd}"),
         ("Command", "" if hosts_of(entry) else shlex.join(entry.command)),  # else a program of mgpu, which starts them
         ("Logs", f"{folder}/{_later_note(later) if folder.is_dir() else ' (removed)'}"),
         ("mgpu", f"pid {entry.pid}{host}{', detached' if entry.detached else ''}"),

@@ -38,7 +38,7 @@ def run(name: str | None, runs: Sequence[Entry]) -> int:
         screen.show([[(f"mgpu: {entry.id} has already ended: {_outcome(entry, state, 0)}", "")]])
         return errors.READY
     if state == "running" and _signal_supervisor(entry):
-        began = durations.age_text(entry.started)
+        began = durations.precise_age_text(entry.started)
         head: report_screen.Line = [(f"mgpu: stopping {entry.id}, started {began}", "")]
         screen.show([head, *run_lines.lines(entry, screen, with_folder=True)])
         _wait(entry, _PATIENCE_S)

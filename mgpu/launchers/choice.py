@@ -107,7 +107,8 @@ def _none_such(target: Sequence[str]) -> str:
         scripts = sorted(p.name for p in folder.iterdir() if p.suffix in _SUFFIXES)
     except OSError:
         scripts = []
-    near = difflib.get_close_matches(Path(name).name, scripts, n=1)
+    by_stem = {Path(script).stem: script for script in reversed(scripts)}  # the suffix makes no two names alike
+    near = [by_stem[stem] for stem in difflib.get_close_matches(Path(name).stem, by_stem, n=1)]
     if not near and shutil.which(name):
         return f"no script {name}{_as_it_is(target)}"
     return f"no script {name}.{f' Did you mean {visible(folder / near[0])}?' if near else ''}"

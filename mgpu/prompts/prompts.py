@@ -240,13 +240,15 @@ class _Live:
         return str(self.menu.get_pointed_at().value)
 
     def keys(self) -> Any:
-        """Return the keys for back, help and accept."""
+        """Return the keys for back, help, accept and suspend."""
         from prompt_toolkit.key_binding import KeyBindings
 
         keys = KeyBindings()
         for key in ("escape", "c-b", "s-tab"):
             keys.add(key, eager=True)(lambda event: event.app.exit(result=BACK))
         keys.add("c-d", eager=True)(lambda event: event.app.exit(exception=KeyboardInterrupt()))
+        # The terminal is in raw mode, so Ctrl-Z is a key here. `fg` draws the question again, with what was typed.
+        keys.add("c-z", eager=True)(lambda event: event.app.suspend_to_background())
         for key in ("f1", "c-g", "?") if self.question.choices else ("f1", "c-g"):
             keys.add(key, eager=True)(self._explain)
         if self.menu is None or self.question.many:

@@ -12,7 +12,7 @@ from mgpu.errors import USAGE, MgpuError
 from mgpu.launchers.gpu_selection import wanted_gpus
 from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.ranks.rank_plan import Level
-from mgpu.text import listed
+from mgpu.text import did_you_mean, listed
 
 FORMATS = ("human", "json", "junit", "github", "markdown", "html")
 # The default of --timeout, for the whole test without the search for a cause.
@@ -62,7 +62,8 @@ class Request:
         """Raise MgpuError (2) if a value is not allowed or options contradict each other."""
         for flag, value, allowed in (("--format", self.format, FORMATS), ("--level", self.level, get_args(Level))):
             if value not in allowed:
-                raise MgpuError(f"{flag} {value}: choose {listed(allowed, 'or')}", USAGE)
+                near = did_you_mean(value, allowed)
+                raise MgpuError(f"{flag} {value}: choose {listed(allowed, 'or')}.{near}", USAGE)
         self._check_numbers()
         self._check_output()
         if self.gpus:

@@ -17,7 +17,7 @@ from mgpu.report import document
 from mgpu.report import screen as report_screen
 from mgpu.text import visible
 from mgpu.wizard import answers as decisions
-from mgpu.wizard import answers_file, existing_file
+from mgpu.wizard import answers_file, existing_file, folder
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.manual_commands import Tool, first_and_last
 from mgpu.wizard.planned_output import Planned
@@ -63,12 +63,12 @@ def _texts(planned: Planned, verdict: str | None, checked_by: str, script: str) 
 
 
 def _next_lines(planned: Planned) -> list[report_screen.Line]:
-    """Return that the config is not verified yet, and the command that verifies it."""
+    """Return whether the config is verified, and the command that verifies it or starts the script with it."""
     proposal, commands = planned.proposal, _next_commands(planned)
     if proposal.engine == "slurm":
         first = "Not verified yet: mgpu launch tests the nodes before training."
     else:
-        first = "Not verified yet."
+        first = f"{planned.verified[:1].upper()}{planned.verified[1:]}." if planned.verified else "Not verified yet."
     there = ""
     if planned.script is None and proposal.nodes > 1 and not proposal.answers.hosts:
         more = proposal.nodes - 1
@@ -84,7 +84,6 @@ def _next_lines(planned: Planned) -> list[report_screen.Line]:
 def _script_lines(planned: Planned) -> list[report_screen.Line]:
     """Return that this folder's script trains alone, and the command that changes it; nothing if it does not."""
     from mgpu.port import needed
-    from mgpu.wizard import folder
 
     name = folder.command(Path.cwd())[0]
     line = "" if planned.proposal.ranks == 1 else needed.port_command(Path(name))
@@ -101,9 +100,13 @@ def _engine_notes(planned: Planned, script: str) -> list[str]:
 
 
 def _next_commands(planned: Planned) -> list[str]:
-    """Return the command that starts the job or tests the config; with several nodes, it runs on each."""
+    """Return the command that starts the job or the verified config, or tests it; with several nodes, on each."""
     if planned.script is None:
         config = planned.config_option
+        if planned.verified:
+            script = folder.command(Path.cwd())[0]
+            line = from_words(["mgpu", "launch", *config, script if Path(script).is_file() else "SCRIPT"])
+            return [line] if line else []
         hosts = planned.proposal.answers.hosts
         several = ("--hosts", hosts) if hosts else ("--node-rank", "0")
         line = from_words(["mgpu", "smoke-test", *config, *(several if planned.proposal.nodes > 1 else ())])

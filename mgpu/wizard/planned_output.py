@@ -33,6 +33,7 @@ class Planned:
     ask_slurm: bool = False  # Slurm is available and can check the job
     before: Answers | None = None  # the decisions behind a file from mgpu that is changed
     machine: Snapshot | None = None  # what the config is for
+    verified: str = ""  # when a smoke test passed with exactly this config on this machine: "verified 2 h ago"
 
     @property
     def script(self) -> Path | None:

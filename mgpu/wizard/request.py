@@ -63,6 +63,8 @@ class Request:
     # Examines the hosts of the answers: the facts of the first one, their number and names, and the answers completed.
     look: Callable[[Answers], tuple[Machine, Answers]] | None = None
     machine: Machine | None = None  # what `look` has found
+    # Whether a config counts as verified on this machine, and a phrase that says so ("verified 2 h ago").
+    verified: Callable[[Path], tuple[bool, str]] | None = None
 
     @property
     def path(self) -> Path:

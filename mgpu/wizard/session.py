@@ -141,6 +141,7 @@ class Session:
         if state.step == flow.START:
             exists = Path(state.output).exists()
             now = self.scene.propose(self.scene.existing) if self.scene.existing is not None else None
+            now = write_config.with_ranks_of(self.request.path, now) if now is not None else None
             proposal = self.scene.propose(state.answers)
             screen.show(
                 screens.start_screen(

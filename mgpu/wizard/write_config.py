@@ -12,6 +12,7 @@ from mgpu.command_line import below, shell
 from mgpu.config import facts
 from mgpu.config.reading import parse_config, read
 from mgpu.errors import MgpuError
+from mgpu.launchers import project_folder, stamp
 from mgpu.process import scratch
 from mgpu.report import output as report_output
 from mgpu.snapshot import Config, Snapshot
@@ -20,7 +21,7 @@ from mgpu.wizard import existing_file, job_file, next_steps
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.edit_existing import answers_from
 from mgpu.wizard.planned_output import Planned
-from mgpu.wizard.proposal_types import Proposal
+from mgpu.wizard.proposal_types import Proposal, Setting
 from mgpu.wizard.render_yaml import recorded_answers
 from mgpu.wizard.request import DEFAULT_FILE
 
@@ -46,6 +47,22 @@ def answers_of_file(path: Path, snapshot: Snapshot) -> Answers:
         origins: dict[str, Origin] = dict.fromkeys(kept, "file")
         found = replace(found, **kept, origins={**found.origins, **origins})
     return found
+
+
+def with_ranks_of(path: Path, present: Proposal) -> Proposal:
+    """Return the proposal of an existing file with the file's number of ranks.
+
+    Without a GPU here that number is not one of its decisions, so the proposal has the one for this machine.
+    """
+    ranks = read(path).ranks_here
+
+    def of_file(row: Setting) -> Setting:
+        if row.label != "ranks" or ranks is None:
+            return row
+        same = row.keys.get("num_processes") == ranks
+        return replace(row, text=row.text if same else str(ranks), origin="file")
+
+    return replace(present, settings=tuple(map(of_file, present.settings)))
 
 
 def _only_remembered(text: str) -> dict[str, Any]:
@@ -118,7 +135,23 @@ def write(planned: Planned) -> int:
     report = [f"{path} is already up to date."] if same else _write_file(path, text, shown=planned.asked)
     if planned.script is not None:
         report += _write_script(planned.proposal, planned.script, script)
-    return next_steps.show(planned, verdict, report, checked_by, script)
+    return next_steps.show(replace(planned, verified=_verified(planned)), verdict, report, checked_by, script)
+
+
+def _verified(planned: Planned) -> str:
+    """Return when the config that is written now was verified on this machine; "" if it was not, or if unknown.
+
+    Nothing is probed for a folder in which no smoke test has passed.
+    """
+    request, path = planned.request, planned.path
+    elsewhere = request.machine_flags or request.python or planned.script is not None or planned.proposal.nodes > 1
+    if elsewhere or request.verified is None or not (path.parent / project_folder.FOLDER / stamp.FILE).exists():
+        return ""
+    try:
+        verified, when = request.verified(path)
+    except MgpuError:
+        return ""
+    return when if verified else ""
 
 
 def _write_file(path: Path, text: str, *, shown: bool) -> list[str]:
