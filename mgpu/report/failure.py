@@ -196,12 +196,17 @@ def lines(
         for number, fix in enumerate(cause["fix"]):
             by = f"({findings.FIX_BY[fix['who']]}) " if fix["who"] != "you" else ""
             caveat = f" ({fix['caveat']})" if fix["caveat"] else ""
-            text = f"{by}{fix['text']}{caveat}"
+            text = f"{by}{_without_or(fix['text']) if number else fix['text']}{caveat}"
             box += row(screen, "Try" if not number else "or", text)
             box += [[(" " * (2 if screen.narrow else _LABEL) + command, "")] for command in fix["commands"]]
     for number, text in enumerate(_others(document, ranks)):
         box += row(screen, "" if number else "Others", text)
     return box
+
+
+def _without_or(text: str) -> str:
+    """Return a fix that begins with "Or" for a row whose label is "or" already."""
+    return text[3:4].upper() + text[4:] if text.startswith("Or ") else text
 
 
 def row(screen: Screen, label: str, text: str, style: Style = "") -> list[Line]:
