@@ -74,7 +74,7 @@ ROWS = (
     _row("errors_of_lsf", r"^Read file <[^<>]+> for stderr output of this job",
          ("Read file </work/ada/fit.err> for stderr output of this job.",), _BSUB),
     _row("in_slurm_job",
-         r"^(?:slurmstepd|srun|sbatch|scancel|salloc): |^\s*#SBATCH |\bSLURM_[A-Z]{2}",
+         r"slurmstepd: |srun: |sbatch: |scancel: |salloc: |#SBATCH |SLURM_[A-Z]{2}",
          ("slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED ***", "#SBATCH --nodes=2", "SLURM_JOB_ID=12"), _SBATCH),
     _row("errors_of_slurm", r"^\s*(?:#SBATCH\s+(?:--error(?:=|\s+)|-e\s*)|StdErr=)[^\s=]",
          ("#SBATCH --error=logs/%j.err", "#SBATCH -e fit.err", "   StdErr=/work/ada/fit.err"), _SBATCH),

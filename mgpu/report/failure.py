@@ -184,9 +184,9 @@ def lines(
     `in_script`: findings in the script's source that may be why the run failed.
     """
     box: list[Line] = []
-    if first := document.get("first_failure"):
+    cause, first = document.get("probable_cause"), document.get("first_failure")
+    if first and not _is_stop_of_hang(cause, first):
         box += row(screen, "First to fail", rank_text(first))
-    cause = document.get("probable_cause")
     if cause is None:
         box += row(screen, "Probable cause", _no_cause(document))
     else:
@@ -202,6 +202,12 @@ def lines(
     for number, text in enumerate(_others(document, ranks)):
         box += row(screen, "" if number else "Others", text)
     return box
+
+
+def _is_stop_of_hang(cause: CauseEntry | None, first: FailedRankEntry) -> bool:
+    """Whether a rank kept the others waiting, and raised only how the run was stopped afterwards."""
+    of_hang = cause is not None and cause["id"].startswith("hang_")
+    return of_hang and (first["exception"] or "").partition(":")[0] in ("", "KeyboardInterrupt", "SignalException")
 
 
 def _without_or(text: str) -> str:
