@@ -24,8 +24,8 @@ def minor_of(version: str | None) -> str:
 
 
 def gib(size: int | float) -> str:
-    """Format a number of bytes: "64 MiB", "1.5 GiB", "503 GiB"."""
-    return _gib(size, tenths=True)
+    """Format a number of bytes: "20 KiB", "64 MiB", "1.5 GiB", "503 GiB"; a 0 in MiB."""
+    return _gib(size, tenths=not 0 < size < MIB)
 
 
 def parse_digits(text: str) -> int | None:

@@ -136,6 +136,20 @@ def attribute():
     net = Net()
     net.missing
 
+class Accelerator:  # as accelerate's: its state is stored, and a property gives parts of it
+    __module__ = "accelerate.accelerator"
+    def __init__(self):
+        self.state = argparse.Namespace(process_index=0)
+    @property
+    def process_index(self):
+        CALLED.append("process_index")
+        return self.state.process_index
+
+def of_one_rank():
+    accelerator, i = Accelerator(), 7
+    if i == 7 and accelerator.process_index == 0:
+        raise ValueError("bad sample in the data")
+
 import json
 import _mgpu_values
 found = {}
@@ -180,10 +194,12 @@ EXPECTED: dict[str, list[dict[str, str]]] = {
     "killed": [],
     "gradient": [{"w": "float32 [2] on cpu", "w.grad": "None"}],
     "attribute": [{"net": "Net, float32 on cpu"}],
+    "of_one_rank": [{"i": "7", "accelerator.process_index": "0"}],
 }  # fmt: skip
 HELD = {
     "checked": "row.shape[0] > limit and not isinstance(rows, tuple)",
     "sampler": "sampler is not None and shuffle",  # torch's own line
+    "of_one_rank": "i == 7 and accelerator.process_index == 0",
 }
 
 

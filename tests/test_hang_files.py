@@ -134,7 +134,7 @@ def test_the_rank_that_did_not_come_is_the_cause_of_a_log(mgpu: Run, tmp_path: P
     done = mgpu("doctor", "--log", str(log), "--json")
     cause = json.loads(done.stdout)["probable_cause"]
     assert cause["id"] == "hang_rank_behind"
-    assert cause["title"] == "rank 1 did not start all_reduce #14 of 420 float"
+    assert cause["title"] == "rank 1 did not start all_reduce #14 of 420 float32 values"
 
 
 def test_a_rank_without_a_file(tmp_path: Path) -> None:

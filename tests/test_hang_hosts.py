@@ -85,7 +85,7 @@ def test_nodes_with_folders_of_their_own_blame_no_rank(network: Network) -> None
     try:
         wait_for(lambda: all(note.exists() and "[hang_others_unknown]" in note.read_text() for note in notes), 120)
         said = [note.read_text() for note in notes]
-        assert "rank 0 waits in all_reduce #14 of 420 float" in said[0]
+        assert "rank 0 waits in all_reduce #14 of 420 float32 values" in said[0]
         assert all("what the other rank of this run does is not known here" in note for note in said)
         assert f"rank 1 sleeps at {line_of('hosts.sleeps')}" in said[1]
         assert not any(check in note for check in ("hang_collective_stuck", "hang_rank_sleeps") for note in said)
@@ -110,7 +110,7 @@ def test_the_network_between_two_hosts_is_cut(network: Network, tmp_path: Path) 
         assert (hang["rank"], hang["at"], hang["collective"]) == (
             0,
             line_of("hosts.network"),
-            "all_reduce #14 of 7 float",
+            "all_reduce #14 of 7 float32 values",
         )
         title = hang["finding"]["title"]
         assert "rank 0 gets no answer from 10.200.0.2; rank 1 gets no answer from 10.200.0.1" in title

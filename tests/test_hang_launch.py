@@ -108,6 +108,9 @@ def test_a_run_that_hangs(mgpu: Run, here: Path) -> None:
     assert "Rank 1 sleeps at train.py:" in ended.stdout and "it has ended" in ended.stdout
     of_folder = mgpu("doctor", "--log", "logs")
     assert "rank 1 sleeps at train.py:" in " ".join(of_folder.stdout.split()), of_folder.stdout + of_folder.stderr
+    (here / "mailed.log").write_bytes((here / "logs" / "run.log").read_bytes())  # without hang.json beside it
+    mailed = mgpu("doctor", "--log", "mailed.log").stdout
+    assert "rank 1 sleeps at train.py:" in " ".join(mailed.split()) and "log_run_hung" in mailed, mailed
     again = mgpu(*LAUNCH, "--dry-run", "--log-dir", "logs", "train.py", "sleeps")  # its files are ours to remove
     assert again.returncode == errors.READY, again.stderr
     assert "Recorder   in each rank, for hangs" in again.stdout

@@ -200,3 +200,37 @@ def test_rows_that_a_reshape_before_the_layer_writes(code: str, certain: bool, t
     assert first is not None and first.outcome.problem is not None
     said = "xb has 12 rows, and train.py:40 makes 16 rows of them: x = x.view(self.batch_size, -1)."
     assert first.outcome.problem.cause.startswith(said) == certain
+
+
+TWO_RANKS = """\
+[rank0]: step 1
+[rank1]: step 1
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/home/u/train.py", line 41, in main
+[rank1]:     raise ValueError('bad sample in the data')
+[rank1]: ValueError: bad sample in the data
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "of_rank"),
+    [
+        ("i == 7 and accelerator.process_index == 1", True),
+        ("dist.get_rank() > 0", True),
+        ("not accelerator.is_main_process", True),
+        ("x.isnan().any()", False),
+        ("low_rank > 4", False),
+        ("", False),
+    ],
+)
+def test_an_exception_that_one_rank_raises_itself(condition: str, of_rank: bool, tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(TWO_RANKS)
+    recorded = (LineValues("/home/u/train.py", 41, "main", {"i": "7"}, condition or None),)
+    run = Run(1, 1, 9.0, ranks=(EndedRank(1, 1, first=True, values=recorded), EndedRank(0, -15)), expected=2)
+    first = root_cause.find_cause(read.read_logs([tmp_path / "run.log"]), run).first
+    assert first is not None and first.outcome.problem is not None
+    cause, fixes = first.outcome.problem.cause, " ".join(fix.text for fix in first.outcome.problem.fixes)
+    assert "not about one rank's data" not in cause, "what the script itself does not accept can be one rank's data"
+    assert ("the line depends on the rank" in cause) == ("depends on the rank" in fixes) == of_rank
+    assert ("inspect this rank's batch" in fixes) != of_rank
+    assert ("It is about the settings or the data" in cause) != of_rank

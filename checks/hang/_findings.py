@@ -8,8 +8,8 @@ from mgpu.snapshot import Hang
 from ._verdict import Kind, Rank, at, evidence, names, subjects, verdict, what_waiting_do
 
 SOURCE = "mgpu: the stacks of all ranks, and torch's flight recorder"
-# What is known about a stopped run without its stacks.
-SAME_AS = ("run_rank_silent", "run_timed_out")
+# What is known about a stopped run without its stacks, and the message about the hang in the log.
+SAME_AS = ("run_rank_silent", "run_timed_out", "log_run_hung")
 
 
 def suspects(hang: Hang, kind: Kind) -> tuple[Rank, ...]:

@@ -22,7 +22,8 @@ def hang_rank_sleeps(hang: Hang) -> Answer:
     Why: It does not come to the collective that the others wait in.
     More: A sleep on one rank only is usually a wait for something that another rank does: a file, a server.
 
-    Fix: Let every rank wait for the same event, for example in a barrier.
+    Fix: Remove the sleep, or change the condition that leads only this rank there. To wait for another rank, call a
+    barrier on all ranks.
     """
     found = suspects(hang, "sleep")
     return problem(hang, "sleeps", Fix(), why=_at_line(found[0])) if found else other_reason(hang)

@@ -61,6 +61,7 @@
 * package_faults, framework_mistakes: did a package fail in its own code, or packages among themselves?
 * commands, shell_scripts: did the shell, a command line's parser or a container tool end the run at its start?
 * other_programs: did Java, a recipe's scripts, a simulator or a database stop the run?
+* own_messages: which messages of mgpu does it have, of a hang and that it stopped the run?
 * printed_stacks, after_end, not_finite, nan_until_stopped, same_rewards, own_message, cut_tracebacks: what does a log
   show without an error, or whose training had finished, or that ends with the program's own message, or within a
   traceback?
@@ -113,7 +114,8 @@ ORDER: tuple[str, ...] = (
     "recomputation", "precision", "tensors", "indexing", "autograd", "saved_files", "collectives", "nccl",
     "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings",
     "waiting", "stalled", "diverged", "lone_work", "still_working", "stood_still", "stopped_early", "after_end",
-    "printed_stacks", "not_finite", "nan_until_stopped", "same_rewards", "own_message", "cut_tracebacks", "commands",
+    "printed_stacks", "not_finite", "nan_until_stopped", "same_rewards", "own_messages", "own_message",
+    "cut_tracebacks", "commands",
     "shell_scripts", "dataset_columns", "other_programs",
     "own_code", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
 )

@@ -10,7 +10,7 @@ from mgpu.command_line import shell
 from mgpu.signature import Case, Meaning
 from mgpu.snapshot import UncaughtException
 
-from ._circumstances import shown
+from ._circumstances import shown, within
 
 _ERRNO = "https://man7.org/linux/man-pages/man3/errno.3.html"
 _WRITTEN = re.compile(r"No space left on device[^:']{0,20}: '(?P<path>[^']+)'(?: -> '(?P<to>[^']+)')?")
@@ -91,16 +91,36 @@ def _of_wandb(folder: str, variable: str, why: str) -> Meaning:
 
 
 # fmt: off
+FULL = Fix("Check what is full: space, inodes or your quota.",
+           ("df -h .; df -i .", "quota -s", "du -sh .mgpu/runs/* | sort -h | tail",
+            "mgpu doctor --only output_folder_full,storage"))
+_FEWER_OF_TRAINER = Fix("Keep fewer checkpoints.", ("TrainingArguments(save_total_limit=2)",))
 OF_TRAINERS = Case(
-    shown("hugging_face"),
+    shown("trainer_of_transformers"),
     "the disk is full",
     "Checkpoints with optimizer states need 12 to 16 bytes per parameter. A full /tmp or cache folder causes the same "
     "error.",
-    (Fix("Check what is full: space, inodes or your quota.",
-         ("df -h .; df -i .", "quota -s", "du -sh .mgpu/runs/* | sort -h | tail",
-          "mgpu doctor --only output_folder_full,storage")),
-     Fix("Keep fewer checkpoints.",
-         ("TrainingArguments(save_total_limit=2)", "ProjectConfiguration(total_limit=2)"))),
+    (FULL, _FEWER_OF_TRAINER),
     'Traceback (most recent call last):\n  File "/x/site-packages/transformers/trainer.py", line 7, in _save\n'
     "    save(x)\nOSError: [Errno 28] No space left on device\n", _ERRNO)
+WRITE_REFUSED = "the storage refused a part of a checkpoint while it was written: full, over quota, or a disk failure"
+INCOMPLETE = (
+    "torch.save reports no more than a failed write. Usually the disk or your quota is full; on a shared file system "
+    "(NFS, Lustre) it can be a failure that has passed. This file is incomplete. An earlier checkpoint is intact only "
+    "if it has another name, such as one with the step or the epoch: a file of the same name was overwritten.")
+_DELETE_IT = Fix("Delete the incomplete file. If there is an earlier checkpoint with another name, resume from that.",
+                 ("ls -lat CHECKPOINTS | head",))
+_FILE_SYSTEM = Fix("If there is space, look for errors of the file system.",
+                   ("sudo dmesg -T | tail -50", "mgpu doctor --only disk_error_logged,lustre_unhealthy"), who="admin")
+WRITE_FAILED = (FULL, _DELETE_IT, _FILE_SYSTEM, Fix("Keep fewer checkpoints."))
+WRITE_FAILED_IN_TRAINER = Case(
+    within(r"transformers/trainer\.py in _save_checkpoint$"), WRITE_REFUSED,
+    "torch.save reports no more than a failed write. Usually the disk or your quota is full; on a shared file system "
+    "(NFS, Lustre) it can be a failure that has passed. The checkpoint of this step is incomplete. Those of earlier "
+    "steps are in folders of their own (checkpoint-500).",
+    (FULL, Fix("Delete the incomplete checkpoint, and resume from the one before it.",
+               ("ls -lat OUTPUT_DIR | head",)), _FILE_SYSTEM, _FEWER_OF_TRAINER),
+    'Traceback (most recent call last):\n  File "/x/site-packages/transformers/trainer.py", line 7, in '
+    "_save_checkpoint\n    save(x)\nRuntimeError: basic_ios::clear: iostream error\n",
+    "https://huggingface.co/docs/transformers/main_classes/trainer")
 # fmt: on

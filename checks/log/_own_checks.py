@@ -16,6 +16,7 @@ from ._own_objects import Meaning, file_of
 from ._own_requirements import other_dtype, too_few_gpus
 from ._printed_sizes import printed_sizes
 from ._square_images import not_square
+from ._which_ranks import rank_condition
 
 _LEVEL = re.compile(r"^\W*(?:WARNING|ERROR|INFO|CRITICAL|FATAL)\W+", re.IGNORECASE)
 _SENTENCE = 2  # spaces of a message that is more than a key
@@ -29,7 +30,7 @@ _OF_MACHINE = re.compile(
 
 def _not_a_gpu(code: str, one: UncaughtException) -> str:
     """Return what it is about, unless line or message name a part of the machine, or numbers that are not finite."""
-    if _OF_MACHINE.search(f"{code} {one.message} {one.more or ''}".replace("_", " ")):
+    if rank_condition(one) or _OF_MACHINE.search(f"{code} {one.message} {one.more or ''}".replace("_", " ")):
         return ""
     return " It is about the settings or the data that it got, not about a GPU or the ranks' communication."
 
@@ -113,6 +114,7 @@ def _raised_by_script(one: UncaughtException, code: str) -> Meaning:
             Fix("Change what the message names: an option, a name, a path or the data."),
             *(() if known else (condition,)),
         ),
+        of_code=False,  # what the script does not accept can be one rank's data
     )
 
 

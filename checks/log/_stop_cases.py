@@ -76,14 +76,46 @@ ENDED_WITH_SESSION = Case(
     with_sigterm,
     "the session, the container or the machine was ended, which stopped the run (SIGTERM and SIGHUP)",
     _WHY, _FIXES, f"step 3/9 loss 0.41\n{_TERM}{_HANGUP}", _LOGIND)
+# A log with SIGTERM alone does not show whether the ranks still trained.
+STOPPED_BY = (
+    "mgpu with --timeout or --on-hang stop, a scheduler at the time limit or at preemption, a container or a machine "
+    "that stops, or kill. No rank reports an error before it.")
+SPAWNED_STOPPED_BY = (
+    "It did not fail by itself: something asked it to end. Mostly a scheduler at the time limit or at preemption, a "
+    "container that stops, a monitor of the node's memory or load, or kill. If another rank printed an exception, "
+    "that one is the cause.")
+_SENDERS = "https://pytorch.org/docs/stable/elastic/errors.html"
+_OF_SLURM = ("sacct -j JOBID --format=JobID,State,ExitCode", "journalctl --since -1h | tail")
 STOPPED_WHILE_SAVING = Case(
     last_did("save"),
     "the launcher received SIGTERM while a checkpoint was being saved",
-    "Slurm at the time limit or at preemption, a container that stops, or kill. The ranks themselves were fine."
-    f"{_INCOMPLETE}",
-    (_CHECK_IT, Fix("Find out what sent it.", ("sacct -j JOBID --format=JobID,State,ExitCode",
-                                               "journalctl --since -1h | tail"))),
-    f"{_SAVING}{_TERM}", "https://pytorch.org/docs/stable/elastic/errors.html")
+    f"{STOPPED_BY}{_INCOMPLETE}",
+    (_CHECK_IT, Fix("Find out what sent it.", ("journalctl --since -1h | tail",))),
+    f"{_SAVING}{_TERM}", _SENDERS)
+STOPPED = (
+    Case(
+        shown("mgpu_stopped_run"),
+        "mgpu stopped the run",
+        'mgpu wrote into the log: "{shown_mgpu_stopped_run}". What the launcher and the ranks print after it is a '
+        "consequence.",
+        (Fix("Find out why the run made no progress or took so long: start it again, and look at the ranks while it "
+             "stands still.", ("mgpu launch --why",)),),
+        f"mgpu: SIGTERM to the launcher: --timeout 60 s reached\n{_TERM}", _SENDERS),
+    STOPPED_WHILE_SAVING,
+    Case(
+        shown("in_slurm_job"),
+        "the launcher or the program received SIGTERM",
+        f"{STOPPED_BY} The log is of a Slurm job: Slurm sends it at the time limit, at preemption and with scancel.",
+        (Fix("Find out what sent it.", _OF_SLURM),),
+        f"SLURM_JOB_ID=12\n{_TERM}", _SENDERS),
+)
+SPAWNED_IN_SLURM = Case(
+    shown("in_slurm_job"),
+    "{process} received SIGTERM, which ended the run",
+    f"{SPAWNED_STOPPED_BY} The log is of a Slurm job.",
+    (Fix("Find out what sent it, and resume from the last checkpoint.", _OF_SLURM),),
+    "SLURM_JOB_ID=12\ntorch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGTERM\n",
+    "https://github.com/pytorch/pytorch/blob/main/torch/multiprocessing/spawn.py")
 _INTERRUPT = "https://docs.python.org/3/library/exceptions.html#KeyboardInterrupt"
 _STOPPED_BY_USER = (
     "A user, or a program that sends SIGINT, stopped it: it had not failed. What is printed afterwards is a "

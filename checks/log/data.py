@@ -7,7 +7,15 @@ from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import either, every, line_of, said, shown, within
 from ._file_call_cases import CALLS, COMMANDS, CREATED_BEFORE, OTHER_END_CLOSED, WANDB_ENDED
-from ._full_disks import OF_TRAINERS, explain_full
+from ._full_disks import (
+    FULL,
+    INCOMPLETE,
+    OF_TRAINERS,
+    WRITE_FAILED,
+    WRITE_FAILED_IN_TRAINER,
+    WRITE_REFUSED,
+    explain_full,
+)
 from ._library_cases import EPOCH_WITHOUT_STEPS
 from ._loader_cases import WORKERS
 from ._one_process_cases import BYTES_NO_IMAGE, DATASET_EMPTY, FILE_NO_IMAGE, FILES_NOT_CLOSED, LENGTH_OF_STREAM
@@ -25,27 +33,36 @@ _SHM = Fix("Give the container more shared memory.",
            ("df -h /dev/shm", "docker run --ipc=host ...", "docker run --shm-size=16g ...",
             "mgpu doctor --only shm_too_small,shm_tight_for_loaders"))
 _FEWER = Fix("Use fewer workers.", ("DataLoader(..., num_workers=2)", "mgpu doctor --only cpus_leave_no_loader"))
-_FULL = Fix("Check what is full: space, inodes or your quota.",
-            ("df -h .; df -i .", "quota -s", "du -sh .mgpu/runs/* | sort -h | tail",
-             "mgpu doctor --only output_folder_full,storage"))
 _CACHES = Fix("Move caches out of the home folder.",
               ("export HF_HOME=/scratch/$USER/hf TRITON_CACHE_DIR=/tmp/triton-$USER",))
-_QUOTA_OF_CHECKPOINT = Case(
-    within(r" in (?:_?save_checkpoint\w*|save_pretrained|save_model|save_state|_save_optimizer_and_scheduler|"
-           r"save_fsdp_(?:model|optimizer))$"),
-    "your disk quota is exceeded: the run could not save its model or a checkpoint",
+_SAVES = within(
+    r" in (?:_?save_checkpoint\w*|save_pretrained|save_model|save_state|_save_optimizer_and_scheduler|"
+    r"save_fsdp_(?:model|optimizer))$")
+_QUOTA_TITLE = "your disk quota is exceeded: the run could not save its model or a checkpoint"
+_QUOTA_WHY = (
     "The limit is on space or the number of files. Often checkpoints of earlier steps and runs fill it, or caches. The "
-    "save that failed is incomplete: use the one before it.",
-    (Fix("Keep fewer checkpoints, and write them less often.",
-         ("TrainingArguments(save_total_limit=2, save_steps=1000)",)),
-     Fix("Delete old ones, or write to a disk with more room.",
-         ("quota -s", "du -sh OUTPUT_DIR/* | sort -h | tail", "TrainingArguments(output_dir='/scratch/USER/run')")),
-     _CACHES),
-    'Traceback (most recent call last):\n  File "/v/lib/python3.11/site-packages/transformers/trainer.py", line 7, in '
-    "_save_checkpoint\n    self.save_model(output_dir)\n"
+    "save that failed is incomplete: use the one before it, if it has another name.")
+_QUOTA_SAMPLE = (
+    'Traceback (most recent call last):\n  File "/v/lib/python3.11/site-packages/{file}", line 7, in '
+    "{function}\n    self.save_model(output_dir)\n"
     '  File "/v/lib/python3.11/site-packages/torch/serialization.py", line 7, in save\n    _save(obj, path)\n'
-    "OSError: [Errno 122] Disk quota exceeded\n",
-    "https://huggingface.co/docs/transformers/main_classes/trainer")
+    "OSError: [Errno 122] Disk quota exceeded\n")
+_QUOTA_OF_CHECKPOINT = (
+    Case(every(_SAVES, shown("trainer_of_transformers")), _QUOTA_TITLE, _QUOTA_WHY,
+         (Fix("Keep fewer checkpoints, and write them less often.",
+              ("TrainingArguments(save_total_limit=2, save_steps=1000)",)),
+          Fix("Delete old ones, or write to a disk with more room.",
+              ("quota -s", "du -sh OUTPUT_DIR/* | sort -h | tail",
+               "TrainingArguments(output_dir='/scratch/USER/run')")),
+          _CACHES),
+         _QUOTA_SAMPLE.format(file="transformers/trainer.py", function="_save_checkpoint"),
+         "https://huggingface.co/docs/transformers/main_classes/trainer"),
+    Case(_SAVES, _QUOTA_TITLE, _QUOTA_WHY,
+         (Fix("Keep fewer checkpoints, and write them less often. Delete old ones, or write to a disk with more room.",
+              ("quota -s", "du -sh OUTPUT_DIR/* | sort -h | tail")),
+          _CACHES),
+         _QUOTA_SAMPLE.format(file="accelerate/accelerator.py", function="save_state"), _ERRNO),
+)
 _PINNING = Case(
     said(r"Pin memory thread exited unexpectedly"),
     "the thread that copies batches into pinned memory ended, and its message is missing",
@@ -195,7 +212,7 @@ ROWS = (
         ("OSError: [Errno 122] Disk quota exceeded",),
         "your disk quota is exceeded",
         "The limit is on space or the number of files. Often a cache in $HOME (Hugging Face, pip, Triton) fills it.",
-        (_FULL, _CACHES), _ERRNO, cases=(_QUOTA_OF_CHECKPOINT,)),
+        (FULL, _CACHES), _ERRNO, cases=_QUOTA_OF_CHECKPOINT),
     Row("log_disk_full", "root", "script",
         r"(?P<what>^(?!.*(?:/dev/shm|nccl-|posix_fallocate|/torch_)).*No space left on device.*|"
         r"Not enough free disk space to download|I/O error: No space left"
@@ -209,7 +226,7 @@ ROWS = (
         "the disk is full",
         "Checkpoints with optimizer states need 12 to 16 bytes per parameter. A full /tmp or cache folder causes the "
         "same error.",
-        (_FULL, Fix("Delete old checkpoints, and keep fewer of them.")), _ERRNO, cases=(OF_TRAINERS,),
+        (FULL, Fix("Delete old checkpoints, and keep fewer of them.")), _ERRNO, cases=(OF_TRAINERS,),
         explain=explain_full),
     Row("log_checkpoint_write_failed", "root", "script",
         r"PytorchStreamWriter failed writing file|basic_ios::clear: iostream error|"
@@ -217,15 +234,8 @@ ROWS = (
         ("RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 704 vs 598",
          "RuntimeError: [enforce fail at inline_container.cc:603] . PytorchStreamWriter failed writing file data/1: "
          "file write failed"),
-        "the storage refused a part of a checkpoint while it was written: full, over quota, or a failure of the disk",
-        "torch.save reports no more than a failed write. Usually the disk or your quota is full; on a shared file "
-        "system (NFS, Lustre) it can be a failure that has passed. This file is incomplete, earlier ones are intact.",
-        (_FULL,
-         Fix("Delete the incomplete file, and resume from the checkpoint before it.", ("ls -lat CHECKPOINTS | head",)),
-         Fix("If there is space, look for errors of the file system.",
-             ("sudo dmesg -T | tail -50", "mgpu doctor --only disk_error_logged,lustre_unhealthy"), who="admin"),
-         Fix("Keep fewer checkpoints.", ("TrainingArguments(save_total_limit=2)",))),
-        "https://github.com/NVIDIA/Megatron-LM/issues/878",
+        WRITE_REFUSED, INCOMPLETE, WRITE_FAILED,
+        "https://github.com/NVIDIA/Megatron-LM/issues/878", cases=(WRITE_FAILED_IN_TRAINER,),
         because_of=("log_disk_full", "log_quota_exceeded", "log_disk_failed", "log_file_handle_stale")),
     Row("log_disk_read_only", "root", "script", r"\[Errno 30\]|Read-only file system",
         ("OSError: [Errno 30] Read-only file system: '/data/out'",),

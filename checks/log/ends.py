@@ -17,7 +17,10 @@ from ._stop_cases import (
     INTERRUPTED_IN_SCRIPT,
     INTERRUPTED_ON_CPU,
     INTERRUPTED_WHILE_LOADING,
-    STOPPED_WHILE_SAVING,
+    SPAWNED_IN_SLURM,
+    SPAWNED_STOPPED_BY,
+    STOPPED,
+    STOPPED_BY,
 )
 
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
@@ -212,22 +215,17 @@ ROWS = (
          "*** SIGTERM received at time=1755416551 on cpu 89 ***",
          "run.sh: line 9: 4711 Terminated              python train.py", "Terminated"),
         "the launcher or the program received SIGTERM",
-        "Slurm at the time limit or at preemption, a container or a machine that stops, or kill. The ranks themselves "
-        "were fine.",
-        Fix("Find out what sent it.",
-            ("sacct -j JOBID --format=JobID,State,ExitCode", "journalctl --since -1h | tail")),
-        _ELASTIC, effect_of="stop", cases=(STOPPED_WHILE_SAVING,)),
+        STOPPED_BY,
+        Fix("Find out what sent it.", ("journalctl --since -1h | tail",)),
+        _ELASTIC, effect_of="stop", cases=STOPPED),
     Row("log_spawned_rank_asked_to_end", "secondary", "scheduler",
         r"ProcessExitedException: (?P<process>process \d+) terminated with signal SIGTERM",
         ("torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGTERM",),
         "{process} received SIGTERM, which ended the run",
-        "It did not fail by itself: something asked it to end. Mostly Slurm at the time limit or at preemption, a "
-        "container that stops, a monitor of the node's memory or load, or kill. If another rank printed an exception, "
-        "that one is the cause.",
-        Fix("Find out what sent it, and resume from the last checkpoint.",
-            ("sacct -j JOBID --format=JobID,State,ExitCode", "journalctl --since -1h | tail")),
+        SPAWNED_STOPPED_BY,
+        Fix("Find out what sent it, and resume from the last checkpoint.", ("journalctl --since -1h | tail",)),
         "https://github.com/pytorch/pytorch/blob/main/torch/multiprocessing/spawn.py", effect_of="stop",
-        summary="A rank of torch.multiprocessing.spawn received SIGTERM."),
+        cases=(SPAWNED_IN_SLURM,), summary="A rank of torch.multiprocessing.spawn received SIGTERM."),
     Row("log_process_hung_in_kernel", "secondary", "kernel",
         KERNEL_LINE + r"INFO: task (?P<task>\S+) blocked for more than (?P<seconds>\d+) seconds",
         ("INFO: task python:4711 blocked for more than 120 seconds.",),

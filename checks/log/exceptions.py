@@ -32,6 +32,8 @@ from ._messages import (
 )
 from ._own_objects import Meaning
 from ._printed_paths import said_elsewhere
+from ._which_ranks import fix_on_one_rank, only_on_ranks
+from ._which_ranks import skipped as skipped_ranks
 
 _OF_STDIN = re.compile(r"<stdin>:(\d+)")
 _HEREDOC = Fix(
@@ -129,15 +131,6 @@ def _raised_by(one: UncaughtException, log: Log) -> tuple[int, ...]:
     return tuple(sorted({rank for other in log.raised if alike(other) == alike(one) for rank in other.ranks}))
 
 
-def _skipped(ranks: tuple[int, ...]) -> list[int]:
-    """Return the ranks that must exist, too, because ranks count from 0. A log of one node can begin with a higher one.
-
-    Ranks that print nothing before they are stopped are not in the log.
-    """
-    lowest = 0 if ranks[0] == 1 else ranks[0]
-    return sorted({*range(lowest, ranks[-1])} - {*ranks})
-
-
 def _ranks_text(one: UncaughtException, log: Log) -> str:
     """Return "on rank 2", "on all 4 ranks", "on ranks 0, 1 and 3"; empty if the log does not show it."""
     ranks = _raised_by(one, log)
@@ -146,7 +139,7 @@ def _ranks_text(one: UncaughtException, log: Log) -> str:
         if len(by_itself) == one.times == 1:
             return f"on rank {by_itself[0]}"
         return f"{one.times} times" if one.times > 1 else ""
-    if len(ranks) > 1 and len(ranks) >= len(log.ranks) and not _skipped(ranks):
+    if len(ranks) > 1 and len(ranks) >= len(log.ranks) and not skipped_ranks(ranks):
         return f"on all {len(ranks)} ranks"
     if len(ranks) == 1:
         return f"on rank {ranks[0]}"
@@ -294,7 +287,7 @@ def _to_the_line(one: UncaughtException, log: Log, *, everywhere: bool) -> tuple
     if everywhere:
         return (Fix(f"{first}. It is quicker to reproduce with one process.", ("mgpu launch --gpus 1 ...",)),)
     if len(log.ranks) > 1 and not _not_about_data(one) and not _cut_there(one, log):
-        return (Fix(f"{first}, and inspect this rank's batch: print its index before the step."),)
+        return (fix_on_one_rank(first, one),)
     if shows_traceback(one):
         return (Fix(_PATH if known else f"{first}. The traceback shows the call path."),)
     return (Fix(f"{first}{'.' if known else ', or run it again: its last frame is the code that failed.'}"),)
@@ -303,10 +296,10 @@ def _to_the_line(one: UncaughtException, log: Log, *, everywhere: bool) -> tuple
 def _by_whom(one: UncaughtException, log: Log, *, from_package: bool) -> tuple[bool, str]:
     """Return whether all ranks raised it, and what that means; `from_package`: a package refused its input."""
     ranks = _raised_by(one, log)
-    if len(ranks) > 1 and len(ranks) >= len(log.ranks) and (skipped := _skipped(ranks)):
-        one_more = "rank" if len(skipped) == 1 else "ranks"
+    if len(ranks) > 1 and len(ranks) >= len(log.ranks) and (missing := skipped_ranks(ranks)):
+        one_more = "rank" if len(missing) == 1 else "ranks"
         return False, (
-            f"The log does not have it from {one_more} {listed(map(str, skipped))}, which must exist too. Either only "
+            f"The log does not have it from {one_more} {listed(map(str, missing))}, which must exist too. Either only "
             "these have what the line needs (set, created or loaded under a condition such as rank == 0), or the run "
             "was stopped before they came there."
         )
@@ -317,6 +310,8 @@ def _by_whom(one: UncaughtException, log: Log, *, from_package: bool) -> tuple[b
     without_rank = any(not other.ranks for other in log.raised if alike(other) == alike(one))
     if len(ranks) != 1 or len(log.ranks) < 2 or without_rank:
         return False, where_raised(one)
+    if on_ranks := only_on_ranks(one):
+        return False, on_ranks
     if others := _cut_there(one, log):
         return False, (
             f"The log also has a traceback of {'rank' if len(others) == 1 else 'ranks'} {listed(others)} that passes "

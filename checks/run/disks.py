@@ -49,7 +49,7 @@ def run_disk_full(run: Run, log: Log, storage: Storage) -> Answer:
                     shell("du -xsh {:path}", first.path),
                 ),
             ),
-            Fix("Or keep fewer checkpoints, and write to another disk."),
+            Fix("Keep fewer checkpoints, and write to another disk."),
         ),
         evidence_of(first),
     )

@@ -34,8 +34,8 @@ def one_line(hang: Hang | None) -> str:
     return f"no progress for {quantities.duration_text(hang.quiet_s)}: {found.problem.title}  [{found.check.id}]"
 
 
-def entry(hang: Hang) -> HangOfRun:
-    """Return the hang as JSON."""
+def entry(hang: Hang, *, stopped: bool = False) -> HangOfRun:
+    """Return the hang as JSON; `stopped`: mgpu stopped the run because of it."""
     outcome = first_finding(hang)
     problem = outcome.problem if outcome else None
     read = dict(problem.evidence) if problem else {}
@@ -49,6 +49,7 @@ def entry(hang: Hang) -> HangOfRun:
         "at": str(at) if at else None,
         "collective": str(inside) if inside else None,
         "ranks": [_rank_entry(one) for one in hang.ranks],
+        "stopped": stopped,
     }
 
 

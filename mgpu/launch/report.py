@@ -119,9 +119,8 @@ def lines(document: RunDocument, screen: Screen) -> list[Line]:
         peak = document.get("peak_memory")
         report: list[Line] = [[("mgpu: finished", "ok"), (f", exit 0, {took}{f', {peak}' if peak else ''}", "")]]
     else:
-        word = "timed out" if document["timed_out"] else "stopped" if document["signalled"] else "FAILED"
-        by = f" by {document['signalled']}" if document["signalled"] and not document["timed_out"] else ""
-        report = [[(f"mgpu: {word}", "fail"), (f"{by} after {took}, exit {document['exit_code']}", "")]]
+        word, why = _how_it_ended(document)
+        report = [[(f"mgpu: {word}", "fail"), (f"{why} after {took}, exit {document['exit_code']}", "")]]
         if document["triage"]:
             report += failure.lines(document, screen, document.get("ranks") or ())
         elif first := document["first_failure"]:
@@ -135,6 +134,22 @@ def lines(document: RunDocument, screen: Screen) -> list[Line]:
         if document.get("run") and not screen.narrow:
             report += _command_line("Report", from_words(["mgpu", "launch", "--report", document["run"]]), screen)
     return [*report, *rank_lines(document, screen), *_leftover_line(document, screen)]
+
+
+def _how_it_ended(document: RunDocument) -> tuple[str, str]:
+    """Return a word for the end of a run that did not succeed, and its reason: "stopped", " by SIGTERM"."""
+    hang = document.get("hang")
+    if hang and hang.get("stopped"):
+        return "stopped", f": no progress for {quantities.duration_text(hang['quiet_s'])},"
+    if document["timed_out"]:
+        return "timed out", ""
+    return ("stopped", f" by {document['signalled']}") if document["signalled"] else ("FAILED", "")
+
+
+def _is_hang_stop(request: Request, run: Run) -> bool:
+    """Whether --on-hang stop ended the run, and not --timeout."""
+    late = bool(request.timeout_s) and run.seconds >= request.timeout_s
+    return request.on_hang == "stop" and run.timed_out and not late
 
 
 def rank_lines(document: RunDocument, screen: Screen) -> list[Line]:
@@ -204,7 +219,7 @@ def _document(
             "busy": gpu_usage.busy(run.gpus),
             "gpus_gap": run.gpus_gap,
             "foreseen": _foreseen(snapshot, triage, run),
-            "hang": hang_report.entry(hang) if hang is not None else None,
+            "hang": hang_report.entry(hang, stopped=_is_hang_stop(request, run)) if hang is not None else None,
             "oom_kills": run.oom_kills,
             "memory_lowest": run.memory_lowest_bytes,
             "left_over": run.left_over,

@@ -47,6 +47,7 @@ class HangOfRun(TypedDict):
     at: str | None
     collective: Annotated[str | None, "the collective that the others wait in"]
     ranks: list[RankOfHang]
+    stopped: Annotated[bool, "whether mgpu stopped the run because of it (--on-hang stop)"]
 
 
 class PaceOfRank(TypedDict):

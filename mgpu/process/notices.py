@@ -13,6 +13,7 @@ import textwrap
 import time
 from collections.abc import Sequence
 
+from mgpu.process.run_log import RunLog
 from mgpu.process.stream import Stream
 from mgpu.process.terminal import is_terminal
 from mgpu.secrets_masking import masked
@@ -34,8 +35,10 @@ class Notices:
         """Whether there is a message to print."""
         return bool(self._pending)
 
-    def add(self, text: str, *, important: bool) -> None:
-        """Keep a message for stderr; if stderr is no terminal, only an important one."""
+    def add(self, text: str, *, important: bool, log: RunLog | None = None) -> None:
+        """Keep a message for stderr; if stderr is no terminal, only an important one. That is also added to the log."""
+        if important and log is not None:
+            log.add_message(text)
         if is_terminal(2) or important:
             line = "".join(letter if letter.isprintable() else " " for letter in text)
             self._pending.append((time.monotonic(), line))

@@ -1,6 +1,7 @@
 """The logs of a run: its output, and the actions of mgpu.
 
-FOLDER/run.log contains the program's output up to half of the limit, then run.log.1, run.log.2, ... a quarter each. The
+FOLDER/run.log contains the program's output, and the messages of mgpu that matter later (a hang, that mgpu stopped the
+run), up to half of the limit, then run.log.1, run.log.2, ... a quarter each. The
 last two of these are kept, so the log has the beginning and the end of a long run. FOLDER/mgpu.log has mgpu's actions
 with timestamps. Only the owner can read the files.
 """
@@ -21,8 +22,10 @@ from mgpu.text import clean
 LIMIT_BYTES = 256 << 20  # default of MGPU_LOG_LIMIT
 _LEAST_BYTES = 64 << 10
 NAME, NOTES = "run.log", "mgpu.log"
+OWN = "mgpu: "  # how a message of mgpu begins
 LOG_ENDS, NO_LOG = "the log ends here", "no log is written"  # how these messages begin
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # never block on a pipe
+_LINE_END = ord("\n")
 _LINE = 120  # bytes of the first line of a part, which is rewritten when the part before it is deleted
 
 
@@ -55,11 +58,13 @@ class RunLog:
         self._written = 0  # bytes of output in all parts, including deleted ones
         self._starts: dict[int, int] = {}  # part -> its first byte in the whole output
         self._first_end = 0
+        self._is_line_open = False
         self.is_disk_full = False  # the log ended early for this reason
         self._file: int | None = _create(folder / NAME)
 
     def write(self, data: memoryview) -> None:
         """Append output of the program."""
+        self._is_line_open = data[-1] != _LINE_END if data else self._is_line_open
         while data and self._file is not None:
             cut = len(data)
             if cut > self._room:
@@ -77,6 +82,12 @@ class RunLog:
                 self.is_disk_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
                 why = "the disk is full" if self.is_disk_full else reason(error)
                 self._notify(f"{LOG_ENDS} ({why}). The run continues")
+
+    def add_message(self, text: str) -> None:
+        """Append a message of mgpu in its own line: a copy of the log then has it, too."""
+        line = " ".join(clean(secrets_masking.masked(text)).split())
+        start = "\n" if self._is_line_open else ""
+        self.write(memoryview(f"{start}{OWN}{line}\n".encode("utf-8", "replace")))
 
     def close(self) -> None:
         """Close the log."""

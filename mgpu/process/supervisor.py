@@ -155,7 +155,7 @@ class Supervisor:
     def say(self, text: str, *, at_once: bool = False, important: bool = False) -> None:
         """Note a message, and print it between the program's output on a terminal; an important one on any stderr."""
         self.note(f"message: {text}")
-        self._notices.add(text, important=important)
+        self._notices.add(text, important=important, log=self.log)
         if at_once and self._notices:
             self._speak(at_once=True)
 
@@ -167,7 +167,7 @@ class Supervisor:
 
     def stop(self, number: int = signal.SIGTERM, why: str = "") -> None:
         """Signal the launcher to stop; after a time limit the whole run is killed."""
-        self.note(f"{signal.Signals(number).name} to the launcher{f': {why}' if why else ''}")
+        self.say(f"{signal.Signals(number).name} to the launcher{f': {why}' if why else ''}", important=bool(why))
         self._stop_by = min(self._stop_by, time.monotonic() + self.command.stop_s)
         self._look_before_signal()
         self._signal_launcher(number)

@@ -184,9 +184,9 @@ def lines(
     `in_script`: findings in the script's source that may be why the run failed.
     """
     box: list[Line] = []
-    if first := document.get("first_failure"):
+    cause, first = document.get("probable_cause"), document.get("first_failure")
+    if first and not _is_stop_of_hang(cause, first):
         box += row(screen, "First to fail", rank_text(first))
-    cause = document.get("probable_cause")
     if cause is None:
         box += row(screen, "Probable cause", _no_cause(document))
     else:
@@ -196,12 +196,23 @@ def lines(
         for number, fix in enumerate(cause["fix"]):
             by = f"({findings.FIX_BY[fix['who']]}) " if fix["who"] != "you" else ""
             caveat = f" ({fix['caveat']})" if fix["caveat"] else ""
-            text = f"{by}{fix['text']}{caveat}"
+            text = f"{by}{_without_or(fix['text']) if number else fix['text']}{caveat}"
             box += row(screen, "Try" if not number else "or", text)
             box += [[(" " * (2 if screen.narrow else _LABEL) + command, "")] for command in fix["commands"]]
     for number, text in enumerate(_others(document, ranks)):
         box += row(screen, "" if number else "Others", text)
     return box
+
+
+def _is_stop_of_hang(cause: CauseEntry | None, first: FailedRankEntry) -> bool:
+    """Whether a rank kept the others waiting, and raised only how the run was stopped afterwards."""
+    of_hang = cause is not None and cause["id"].startswith("hang_")
+    return of_hang and (first["exception"] or "").partition(":")[0] in ("", "KeyboardInterrupt", "SignalException")
+
+
+def _without_or(text: str) -> str:
+    """Return a fix that begins with "Or" for a row whose label is "or" already."""
+    return text[3:4].upper() + text[4:] if text.startswith("Or ") else text
 
 
 def row(screen: Screen, label: str, text: str, style: Style = "") -> list[Line]:

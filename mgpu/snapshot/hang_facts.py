@@ -32,6 +32,28 @@ def own_frame(frames: Iterable[StackFrame]) -> StackFrame | None:
     return next((frame for frame in frames if not frame.library), None)
 
 
+# What torch's flight recorder calls the types of a tensor's values, and what a script calls them.
+_TYPES = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "bfloat16": "bfloat16",
+    "bool": "bool",
+    "long": "int64",
+    "int": "int32",
+    "short": "int16",
+    "char": "int8",
+    "byte": "uint8",
+}
+
+
+def _values(shape: str) -> str:
+    """Return "1 int64 value" for "1 long"; another form unchanged."""
+    number, _, kind = shape.partition(" ")
+    known = _TYPES.get(kind)
+    return f"{number} {known} {'value' if number == '1' else 'values'}" if known and number.isdecimal() else shape
+
+
 @dataclass(frozen=True)
 class Collective:
     """One collective in torch's flight recorder."""
@@ -46,8 +68,8 @@ class Collective:
 
     @property
     def title(self) -> str:
-        """As a finding shows it: "all_reduce #42 of 1000 float"."""
-        return f"{self.name} #{self.sequence}{f' of {self.shape}' if self.shape else ''}"
+        """As a finding shows it: "all_reduce #42 of 1000 float32 values"."""
+        return f"{self.name} #{self.sequence}{f' of {_values(self.shape)}' if self.shape else ''}"
 
 
 @dataclass(frozen=True)

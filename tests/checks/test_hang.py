@@ -95,10 +95,10 @@ CASES = (
     well("hang_rank_left", "not seen", hang=hang(WAITS, waits(1, REDUCE, at_exit=True))),  # a barrier in atexit
     well("hang_rank_left", "not seen", hang=hang(WAITS, replace(ASLEEP, frames=(), silent="it did not answer"))),
     # elsewhere
-    fails("hang_rank_sleeps", "rank 1 sleeps at train.py:31", "in a barrier", hang=hang(WAITS, ASLEEP)),
-    fails("hang_rank_sleeps", "ranks 1 and 2 sleep at train.py:31", "in a barrier",
+    fails("hang_rank_sleeps", "rank 1 sleeps at train.py:31", "Remove the sleep", hang=hang(WAITS, ASLEEP)),
+    fails("hang_rank_sleeps", "ranks 1 and 2 sleep at train.py:31", "Remove the sleep",
         **of_four(ASLEEP, replace(ASLEEP, rank=2))),
-    fails("hang_rank_sleeps", "rank 1 (host n2) sleeps at train.py:31", "in a barrier",
+    fails("hang_rank_sleeps", "rank 1 (host n2) sleeps at train.py:31", "Remove the sleep",
         hang=hang(replace(WAITS, host="n1"), replace(ASLEEP, host="n2"))),
     well("hang_rank_sleeps", "not seen", hang=hang(WAITS, replace(ASLEEP, busy=True))),
     well("hang_rank_sleeps", "not seen", hang=hang(WAITS, ASLEEP, hang_rank(2))),  # rank 2 works: it may wait for that
@@ -140,18 +140,22 @@ CASES = (
     well("hang_stacks_unknown", "not seen", hang=hang(SILENT, ASLEEP)),  # the other one is to blame
     # collectives
     fails("hang_collectives_differ",
-        "rank 0 called barrier #14 at train.py:74, but rank 1 called all_reduce #14 of 420 float at train.py:35",
+        "rank 0 called barrier #14 at train.py:74, but rank 1 called all_reduce #14 of 420 float32 values "
+        "at train.py:35",
         "the same collectives in the same order",
         hang=hang(waits(0, *done(called("barrier", 74))), waits(1, *done(REDUCE)))),
-    fails("hang_collectives_differ", "rank 2 called all_reduce #14 of 3 float at train.py:35, but ranks 0, 1 and 3",
+    fails("hang_collectives_differ", "rank 2 called all_reduce #14 of 3 float32 values "
+        "at train.py:35, but ranks 0, 1 and 3",
         "with the same shapes", **of_four(waits(2, *done(called("all_reduce", 35, "3 float"))))),
     fails("hang_collectives_differ",  # it skipped one, and all later ones look alike
-        "rank 0 called all_reduce #6 of 420 float at train.py:53, but rank 1 called all_reduce #6 of 420 float at "
+        "rank 0 called all_reduce #6 of 420 float32 values at train.py:53, but rank 1 called all_reduce #6 of "
+        "420 float32 values at "
         "train.py:35", "in the same order", hang=hang(waits(0, *SHIFTED), waits(1, *UNSHIFTED))),
     fails("hang_collectives_differ", "the ranks wait in different collectives: rank 2 at train.py:90", "the same order",
         hang=hang(waits(0), waits(1), hang_rank(2, HAS_TORCH, frame(line=90)))),  # without a flight recorder
     fails("hang_collectives_differ",  # it waits for one that it had started before
-        "rank 0 called all_reduce #14 of 420 float at train.py:35, but rank 1 called barrier #14 at train.py:74",
+        "rank 0 called all_reduce #14 of 420 float32 values "
+        "at train.py:35, but rank 1 called barrier #14 at train.py:74",
         "in the same order",
         hang=hang(hang_rank(0, here("bucket.work_of.wait()"), collectives=done(REDUCE)),
                   waits(1, *done(called("barrier", 74))))),
@@ -159,11 +163,11 @@ CASES = (
         hang=hang(hang_rank(0, here("condition.wait()"), kernel_wait="futex_wait_queue"), waits(1, *done(REDUCE)))),
     well("hang_collectives_differ", "not seen", hang=hang(waits(0, *done(REDUCE)), waits(1, *done(REDUCE)))),
     fails("hang_rank_behind",
-        "rank 1 did not start all_reduce #14 of 420 float, and waits in all_reduce at train.py:35",
+        "rank 1 did not start all_reduce #14 of 420 float32 values, and waits in all_reduce at train.py:35",
         "the same collectives", hang=hang(waits(0, *done(REDUCE)), waits(1, *done()))),
     well("hang_rank_behind", "not seen in 2 ranks"),
     fails("hang_host_unreachable", "rank 1 gets no answer from 10.0.0.2:29500 (the store) and 10.0.0.3: it waits in "
-        "all_reduce #14 of 420 float at train.py:35", "ping -c 3 10.0.0.2",
+        "all_reduce #14 of 420 float32 values at train.py:35", "ping -c 3 10.0.0.2",
         hang=hang(WAITS, waits(1, REDUCE, unanswered=(
             "10.0.0.2:29500 (the store)", "10.0.0.2:41001", "10.0.0.3:41002")))),
     fails("hang_host_unreachable", "rank 0 gets no answer from fd00::2; rank 1 gets no answer from fd00::1: they wait "
@@ -172,10 +176,12 @@ CASES = (
     well("hang_host_unreachable", "not seen", hang=hang(WAITS, waits(1, REDUCE))),
     well("hang_host_unreachable", "not seen",  # the sleep comes first: a store that no one needs may be gone
         hang=hang(waits(0, REDUCE, unanswered=("10.0.0.2:41001",)), ASLEEP)),
-    fails("hang_collective_stuck", "all 2 ranks wait in all_reduce #14 of 420 float at train.py:35, which does not",
+    fails("hang_collective_stuck", "all 2 ranks wait in all_reduce #14 of 420 float32 values "
+        "at train.py:35, which does not",
         "mgpu smoke-test", hang=hang(waits(0, *done(REDUCE)), waits(1, *done(REDUCE)))),
     informs("hang_others_unknown",  # each node asks its own ranks: those that keep these waiting may be elsewhere
-        "ranks 0 and 1 wait in all_reduce #14 of 420 float at train.py:35; what the other 2 ranks", "mgpu launch --why",
+        "ranks 0 and 1 wait in all_reduce #14 of 420 float32 values "
+        "at train.py:35; what the other 2 ranks", "mgpu launch --why",
         hang=hang(waits(0, *done(REDUCE)), waits(1, *done(REDUCE)), world=4, expected=2)),
     informs("hang_others_unknown", "rank 1 sleeps at train.py:31; what the other 3 ranks of this run do is not known",
         "--log-dir", hang=hang(ASLEEP, world=4, expected=1)),

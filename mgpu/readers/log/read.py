@@ -312,7 +312,7 @@ class _File:
         for name, match in self.signatures.match_line(line, rows):
             if name in self.signatures.context:
                 self._record_circumstance(name, match, line, number)
-            elif not (self.tracebacks.quotes_code or self.tracebacks.ignored):
+            elif not (self.tracebacks.quotes_code or self.tracebacks.ignored or line.text.startswith("mgpu: ")):
                 self._record_match(name, match, line, number)
         if stall := stalls.read_stall(line):
             stalls.add_stall(self.found.stalled, stall)

@@ -64,6 +64,7 @@ CHECKED_OUT = re.compile(
 PASSES_ON = re.compile(
     r"(?:^|[/\\])(?:_?deprecation|hf_argparser|_contextlib|import_utils)\.py$"
     r"|packages[/\\](?:hydra|jsonargparse|fire|click|typer|tyro|draccus|dacite|omegaconf)[/\\]"
+    r"|[/\\]mgpu[/\\]recorder[/\\]inject[/\\]"  # mgpu's recorder measures how long a call takes
 )
 # It only raises what its caller hands it.
 RAISES_AGAIN = re.compile(r"[/\\]six\.py (?:raise_from|reraise)$")

@@ -25,7 +25,9 @@ def is_users(file: str) -> bool:
 def is_of_python(file: str) -> bool:
     """Whether code is of Python's own library, of the recorder, or generated."""
     path = os.path.abspath(file)
-    return file.startswith("<") or (not any(site in path for site in _SITES) and path.startswith((_OWN, _PYTHON)))
+    if file.startswith("<") or path.startswith(_OWN):  # mgpu itself can be installed in site-packages
+        return True
+    return path.startswith(_PYTHON) and not any(site in path for site in _SITES)
 
 
 def is_of_torch(file: str) -> bool:

@@ -59,6 +59,7 @@ _OF_TRAINING = (
     "torch.optim.",
     "torch.utils.data.dataloader",
 )
+_WITH_STATE = ("accelerate.accelerator",)
 _LOOKUPS = ("__getattr__", "__getattribute__")  # the user's line says more of a missing attribute
 _MISSING = object()
 
@@ -150,7 +151,9 @@ def _values(frame: FrameType, code: str, *, of_any: bool = False) -> Iterator[tu
     """Yield the names in code, as it writes them, and what is said of each; `of_any`: at least its class."""
     seen = set()
     for shown, value in named(frame, code):
-        text = describe(value, shown) or (type(value).__name__ if of_any else "")
+        text = describe(value, shown) or (
+            type(value).__name__ if of_any and type(value).__module__ not in _WITH_STATE else ""
+        )
         if text and shown not in seen and shown not in ("self", "cls"):
             seen.add(shown)
             yield shown, text[:_LONGEST]
@@ -224,7 +227,13 @@ def _attribute(value: Any, name: str) -> Any:
         group = own.get(kind)
         if isinstance(group, dict) and name in group:
             return dict.__getitem__(group, name)
-    return _MISSING
+    return _of_accelerate(value, name)
+
+
+def _of_accelerate(value: Any, name: str) -> Any:
+    """Return what an Accelerator keeps in its state and gives as a property: process_index, num_processes, device."""
+    state = stored(value).get("state") if type(value).__module__ in _WITH_STATE else None
+    return stored(state).get(name, _MISSING)
 
 
 def _is_leaf(value: Any) -> bool:
