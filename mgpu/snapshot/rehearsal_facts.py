@@ -133,6 +133,19 @@ class WrittenFile:
 
 
 @dataclass(frozen=True)
+class KeptFile:
+    """A file of the user's that the script overwrote, moved or deleted. After the run it was put back, or is not."""
+
+    path: Text
+    line: Text | None = None  # of the first change, as path:number
+    why: Text | None = None  # it was not put back, or (refused) not kept; None: it was put back
+    refused: bool = False  # it could not be kept: the rank was stopped before it changed the file
+    size_bytes: int | None = None  # of a file that could not be kept
+    copy: Text | None = None  # where its content is, if it was not put back
+    late: bool = False  # it had been changed since the start of the run before it was kept
+
+
+@dataclass(frozen=True)
 class SavedCheckpoint:
     """A checkpoint that a rank wrote, and then read again."""
 
@@ -317,6 +330,7 @@ class Rehearsal:
     script_sha256: Label | None = None
     folder: Text | None = None  # in which the script started
     own_folder: Text | None = None  # of the run
+    kept: tuple[KeptFile, ...] = ()  # of the user's, that the script changed
 
     @property
     def steps(self) -> int:
