@@ -104,6 +104,11 @@ class RehearsedLoader:
     batches: tuple[Batch, ...] = ()
 
     @property
+    def largest(self) -> int | None:
+        """The samples of a full batch as the rank got it: the loader's own number may be that of all ranks together."""
+        return max((one.samples for one in self.batches if one.samples), default=self.batch)
+
+    @property
     def whole(self) -> Mapping[int, int]:
         """The number of batches of each pass that came to its end, by its number."""
         return {number: count for number, count in enumerate(self.delivered) if count is not None}
@@ -182,7 +187,7 @@ class Measured:
     """The measured steps of one rank, which follow the watched ones."""
 
     steps: tuple[MeasuredStep, ...] = ()
-    batch: int | None = None  # samples of the largest batch
+    batch: int | None = None  # samples of the largest batch that was trained
     queued: int = 0  # batches that a loader's workers may have prepared before the first measured step
     threads: int | None = None  # of torch on the CPU
     static_bytes: int | None = None  # allocated on the GPU between two steps, without gradients; None: no GPU

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mgpu.snapshot import (
+    Batch,
     Call,
     KeptFile,
     Loss,
@@ -134,11 +135,15 @@ CASES = (
         rehearsal=two(*({"wrappers": (Wrapper("DeepSpeed", 2),)} for _ in range(2)))),
     # batch_norm_of_few_samples
     informs("batch_norm_of_few_samples", "3 BatchNorm layers over 4 samples on each rank", "SyncBatchNorm",
-        rehearsal=two(*({"wrappers": (Wrapper("DDP", 2, 2, batch_norms=3),), "loaders": (rehearsed_loader(batch=4),)}
-            for _ in range(2)))),
+        rehearsal=two(*({"wrappers": (Wrapper("DDP", 2, 2, batch_norms=3),),
+                         "loaders": (rehearsed_loader(batch=4, batches=()),)} for _ in range(2)))),
     well("batch_norm_of_few_samples", "no BatchNorm"),
     well("batch_norm_of_few_samples", "BatchNorm over 64 samples",
-        rehearsal=two(*({"wrappers": (Wrapper("DDP", 2, 2, batch_norms=3),), "loaders": (rehearsed_loader(batch=64),)}
+        rehearsal=two(*({"wrappers": (Wrapper("DDP", 2, 2, batch_norms=3),),
+                         "loaders": (rehearsed_loader(batch=64, batches=()),)} for _ in range(2)))),
+    well("batch_norm_of_few_samples", "BatchNorm over 16 samples",  # split_batches: 32 are those of both ranks
+        rehearsal=two(*({"wrappers": (Wrapper("DDP", 2, 2, batch_norms=3),),
+                         "loaders": (rehearsed_loader(batch=32, batches=(Batch(0, samples=16), Batch(1, samples=9))),)}
             for _ in range(2)))),
     # same_file_appended
     informs("same_file_appended", "ranks 0 and 1 both append to /run/all.log (train.py:44)", "is_main_process",
