@@ -69,6 +69,7 @@ Tag = Literal[
     "cannot_start",  # of a script: Python certainly stops when it starts it
     "leads_to_gpu_error",  # in a script: ranks then share a GPU, or use another rank's
     "starts_ranks",  # in a script: no problem if no launcher starts it
+    "your_files",  # of a rehearsed script: what became of files that were there, also said after Ctrl-C
     "named_if_unproved",  # of a rehearsed script: shown as not proved, although other checks of its row passed
     "remark",  # of a run that succeeded: reported at its end
     "uneven_ranks",  # of a running or finished run: a rank keeps the others waiting, step by step

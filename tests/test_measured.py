@@ -226,3 +226,8 @@ def test_what_does_not_fit_is_said_before_the_start_with_what_fits() -> None:
     assert text.startswith("batch 64 per GPU needs 74 GiB, a GPU here has 79 GiB: ")
     assert before_start.memory_texts(replace(machine, config=replace(config, values={"use_cpu": True}))) == []
     assert before_start.memory_texts(replace(machine, config=replace(config, model=None))) == []
+
+
+def test_a_batch_that_one_rank_draws_for_all_is_not_the_batch_of_each() -> None:
+    one = timed(*[(0.1, 0.01, 0.01)] * 4)
+    assert figures(of(one, one)).batch == 8 and figures(of(one, replace(one, batch=None))).batch is None

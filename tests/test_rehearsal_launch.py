@@ -54,6 +54,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
 net = DistributedDataParallel(model())
+if dist.get_rank() == 0:
+    torch.save(model().state_dict(), "best.pt")
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 for number, batch in enumerate(loader()):
     if dist.get_rank() == 1 and number == 2:
@@ -84,6 +86,7 @@ def test_the_next_command_has_the_same_script() -> None:
 
 def test_a_script_that_works_passes_and_is_stamped(mgpu: Run, tmp_path: Path) -> None:
     write_config(tmp_path)
+    (tmp_path / "model.pt").write_text("precious")
     script = str(FOLDER / "healthy" / "with_accelerate.py")
     options = ("--steps", "14", "--scaling", "--checkpoint-now")
     code, document = rehearse(mgpu, *options, script, "--option-of", "the-script")
@@ -96,6 +99,9 @@ def test_a_script_that_works_passes_and_is_stamped(mgpu: Run, tmp_path: Path) ->
         assert rank["step_seconds"] > 0 and rank["backward_seconds"] > 0 and rank["samples_per_s"] > 0
         assert rank["peak_host_bytes"] > 0 and rank["loader_seconds"] >= 0
     assert any(name.endswith("/model.pt") for name in found["wrote"])
+    assert (tmp_path / "model.pt").read_text() == "precious" and found["put_back"] == [str(tmp_path / "model.pt")]
+    (files,) = (one for one in document["checks"] if one["id"] == "files_put_back")
+    assert files["title"] == "model.pt was there: it has its content from before again"
     assert not marked(tmp_path)
     measured = found["measurement"]
     assert measured["ranks"] == 2 and measured["cpu"] and measured["batch"] == 4 and measured["samples_per_s"] > 0
@@ -140,6 +146,8 @@ def test_a_script_that_catches_the_stop_is_stopped_at_its_next_step(mgpu: Run, t
     done = mgpu("smoke-test", *options, "train.py", env=PATHS, timeout=240)
     assert done.returncode == errors.READY, done.stdout + done.stderr
     assert not [name for name in os.listdir(tmp_path) if name.startswith("went_on")]
+    before = " ".join(done.stdout.partition("1 start processes")[0].split())
+    assert "Then train.py really runs: 3 optimizer steps and up to 20 more to measure its speed" in before
     assert "3 of 3 optimizer steps on 2 CPU ranks" in done.stdout and "PASSED" in done.stdout
     assert "The script requests the backend nccl; the CPU ranks used gloo." in " ".join(done.stdout.split())
     assert "secret output" not in done.stdout + done.stderr
@@ -148,11 +156,13 @@ def test_a_script_that_catches_the_stop_is_stopped_at_its_next_step(mgpu: Run, t
 
 def test_a_script_that_stalls_is_stopped_with_the_line_of_each_rank(mgpu: Run, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(STALLS)
+    (tmp_path / "best.pt").write_text("precious")
     code, document = rehearse(mgpu, "--cpu", "2", "--stall-timeout", "6", "train.py")
     found = cause(document)
     assert code == errors.NOT_READY and found["id"] == "script_stalls", found
-    assert "after 2 optimizer steps: rank 1 sleeps at train.py:11" in found["title"] and found["line"] == 11
-    assert "rank 0: 2 steps, at train.py:13; rank 1: 2 steps, at train.py:11" in found["cause"]
+    assert "after 2 optimizer steps: rank 1 sleeps at train.py:13" in found["title"] and found["line"] == 13
+    assert "rank 0: 2 steps, at train.py:15; rank 1: 2 steps, at train.py:13" in found["cause"]
+    assert (tmp_path / "best.pt").read_text() == "precious" and document["rehearsal"]["put_back"]
     assert found["evidence"]["cause"] == "hang_rank_sleeps" and found["evidence"]["rank"] == 1
     assert document["rehearsal"]["ended"] == "stalled" and not marked(tmp_path)
 
@@ -176,6 +186,7 @@ def test_a_script_that_the_user_stops(tmp_path: Path) -> None:
     """One line, as for the stages; nothing is judged, and nothing is left."""
     write_config(tmp_path)
     (tmp_path / "train.py").write_text(STALLS)
+    (tmp_path / "best.pt").write_text("precious")
     options = ("smoke-test", "--level", "quick", "--no-bisect", "--log-dir", "log")
     runner = start(*options, "train.py", folder=tmp_path, env=PATHS)
     wait_for(lambda: any(one.read_text().count('"stepped"') for one in tmp_path.glob("log/recorder/*.rehearsal")), 120)
@@ -184,6 +195,8 @@ def test_a_script_that_the_user_stops(tmp_path: Path) -> None:
     assert runner.returncode == errors.INTERRUPTED, out + err
     assert re.fullmatch(r"Interrupted after \d+ s \(exit 130\)\.", out.splitlines()[-1]), out + err
     assert "Your script" not in out and "bug" not in out + err and not marked(tmp_path)
+    assert "best.pt was there: it has its content from before again." in out
+    assert (tmp_path / "best.pt").read_text() == "precious"
     document = json.loads((tmp_path / "log" / "smoke.json").read_text())
     assert (document["verdict"], document["rehearsal"]["ended"]) == ("unknown", "interrupted")
 

@@ -159,3 +159,14 @@ def test_on_a_gpu_times_are_events_and_memory_is_divided(monkeypatch: pytest.Mon
     found = notes["measured"]
     assert found["steps"][0] == [5.0, 1.0, 0.0, 1.0, 0.0, 0] and len(found["steps"]) == 6
     assert (found["static"], found["peak"], found["held"]) == (500, 1500, 2000), "gradients are not static"
+
+
+def test_the_batch_is_that_of_the_loader_that_trains() -> None:
+    """A loader for validation has larger batches; one more backward pass may follow one of its."""
+    times = _mgpu_rehearsed_times.Times(SimpleNamespace(measuring=True))
+    training, validation = SimpleNamespace(_mgpu=[3, 0, 0]), SimpleNamespace(_mgpu=[4, 0, 0])
+    for loader, rows in ((training, 16), (training, 9), (validation, 64)):
+        times.delivered(loader, [[0] * rows])
+        times.backward(lambda: None, (), {})
+    assert times.batch() == 16 and times.samples == 89
+    assert _mgpu_rehearsed_times.Times(SimpleNamespace(measuring=True)).batch() is None

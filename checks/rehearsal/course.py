@@ -17,7 +17,7 @@ _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
 @check(
     Severity.ERROR,
     source="https://pytorch.org/docs/stable/elastic/errors.html",
-    because_of=("collectives_differ", "rank_steps_differ"),
+    because_of=("file_not_kept", "collectives_differ", "rank_steps_differ"),
     same_as=("script_reads_before_written",),
 )
 def script_failed(rehearsal: Rehearsal) -> Answer:
@@ -73,7 +73,7 @@ def _last_line(rank: RehearsedRank) -> str | None:
 @check(
     Severity.ERROR,
     source=_DDP,
-    because_of=("script_failed", "collectives_differ", "rank_steps_differ", "batches_differ"),
+    because_of=("file_not_kept", "script_failed", "collectives_differ", "rank_steps_differ", "batches_differ"),
 )
 def script_stalls(rehearsal: Rehearsal) -> Answer:
     """The script makes no progress anymore.

@@ -205,7 +205,7 @@ def batch_norm_of_few_samples(rehearsal: Rehearsal) -> Answer:
         return Skip("no wrapped model was seen")
     if not found:
         return Ok("no BatchNorm of each rank's own batch")
-    sizes = [loader.batch for rank in rehearsal.ranks for loader in training_loaders(rank) if loader.batch]
+    sizes = [size for rank in rehearsal.ranks for loader in training_loaders(rank) if (size := loader.largest)]
     if not sizes:
         return Skip("the batch size was not seen")
     if not 1 < min(sizes) < _FEW_SAMPLES:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Rehearsal, WrittenFile
+from mgpu.quantities import gib
+from mgpu.snapshot import KeptFile, Rehearsal, WrittenFile
 from mgpu.text import counted
 
 from ._rehearsed import at, place, several_ranks
@@ -125,31 +126,111 @@ def checkpoint_unreadable(rehearsal: Rehearsal) -> Answer:
     return Ok(f"{counted(read, 'checkpoint')} read again") if read else Skip("no checkpoint was written and read again")
 
 
+@check(Severity.ERROR, source=_HOOK, tags=("your_files",))
+def file_not_kept(rehearsal: Rehearsal) -> Answer:
+    """The rehearsal was stopped before the script changed a file that mgpu could not keep a copy of.
+
+    Why: A rehearsal must not destroy a file of yours. Before the script overwrites, moves or deletes a file, mgpu
+    copies it (8 GiB per run at most, and half of the free space), and puts it back afterwards. The file is unchanged.
+
+    Fix: Move the file to another folder, or rehearse with arguments with which the script writes to another one.
+    """
+    found = [one for one in rehearsal.kept if one.refused]
+    if not found:
+        return Ok("no file could not be kept")
+    one = found[0]
+    size = f" ({gib(one.size_bytes, tenths=True)})" if one.size_bytes else ""
+    name = _relative(one.path, rehearsal.folder)
+    return Problem(
+        f"stopped before the script changed {name}{size}, which was there: {one.why}{at(one.line)}",
+        evidence={"rank": None, "size_bytes": one.size_bytes},
+        place=place(one.line),
+    )
+
+
+@check(Severity.ERROR, source=_HOOK, tags=("your_files",))
+def file_not_put_back(rehearsal: Rehearsal) -> Answer:
+    """A file that the script changed could not be put back.
+
+    Why: The script overwrote, moved or deleted it in the rehearsal. mgpu has its content from before.
+
+    Fix: Copy it back.
+    """
+    found = [one for one in rehearsal.kept if one.why and not one.refused]
+    if not found:
+        return Ok("no changed file remains")
+    one = found[0]
+    more = f" ({counted(len(found) - 1, 'more file')})" if len(found) > 1 else ""
+    name = _relative(one.path, rehearsal.folder)
+    return Problem(
+        f"{name} was changed and could not be put back: {one.why}{more}{at(one.line)}",
+        f"Its content from before: {one.copy}",
+        evidence={"rank": None, "files": len(found)},
+        place=place(one.line),
+    )
+
+
+@check(Severity.INFO, source=_HOOK, tags=("your_files",))
+def files_put_back(rehearsal: Rehearsal) -> Answer:
+    """The script changed files that were there before, and mgpu has put them back.
+
+    Why: The script overwrote, moved or deleted them, as a launch would do. Not covered: files that C or C++ code
+    changes by itself (HDF5, Parquet, a program that the script starts), in folders of caches, and lock files. Covered:
+    what Python does, torch.save, torch.jit.save and safetensors.
+
+    Fix: Move what you want to keep before you launch the script.
+    """
+    found = [one for one in rehearsal.kept if one.why is None]
+    if not found:
+        return Ok("no file changed that was there before")
+    late = [one for one in found if one.late]
+    names = [_relative(one.path, rehearsal.folder) for one in found]
+    if len(late) == len(found):
+        title = f"put back as at the first change that mgpu saw: {_some(names)}"
+    elif len(found) == 1:
+        title = f"{names[0]} was there: it has its content from before again"
+    else:
+        title = f"{len(found)} files were there, and have their content from before again: {_some(names)}"
+    return Problem(title, _late(late, rehearsal.folder), evidence={"rank": None, "files": len(found)})
+
+
+def _late(late: list[KeptFile], folder: str | None) -> str:
+    """Say which files may have been changed before mgpu saw a change."""
+    if not late:
+        return ""
+    names = _some([_relative(one.path, folder) for one in late])
+    return f"Changed since the start before mgpu saw a change of the script, and put back as they were then: {names}"
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
+
+
 @check(Severity.INFO, source=_HOOK)
 def files_outside(rehearsal: Rehearsal) -> Answer:
-    """The script wrote files outside the folder of the run.
+    """The script wrote new files outside the folder of the run.
 
-    Why: The rehearsal stops the script after a few steps, but what it wrote until then remains.
+    Why: The rehearsal stops the script after a few steps, but the files that it made until then remain.
 
     Fix: Remove or ignore them.
     """
     own = f"{rehearsal.own_folder}/" if rehearsal.own_folder else None
+    put_back = {one.path for one in rehearsal.kept if one.why is None}
     outside: Mapping[str, int] = {
         path: rank.rank
         for rank in rehearsal.ranks
         for path, one in _kept(rank.files).items()
         if not one.cache
+        and path not in put_back
         and not (own and path.startswith(own))
         and not path.startswith(_TEMPORARY)
         and not _is_cache(path)
     }
     if not outside:
         return Ok("nothing written outside the run's folder")
-    shown = [_relative(path, rehearsal.folder) for path in list(outside)[:_SHOWN]]
-    more = f" and {len(outside) - _SHOWN} more" if len(outside) > _SHOWN else ""
-    return Problem(
-        f"the script wrote {counted(len(outside), 'file')}: {', '.join(shown)}{more}", evidence={"rank": None}
-    )
+    shown = _some([_relative(path, rehearsal.folder) for path in outside])
+    return Problem(f"the script wrote {counted(len(outside), 'file')}: {shown}", evidence={"rank": None})
 
 
 def _relative(path: str, folder: str | None) -> str:

@@ -55,7 +55,7 @@ def measurement(rehearsal: Rehearsal, arguments: Sequence[str]) -> Measurement |
         exchange_s=_mean(row.exchange_s for row in usual),
         waiting_s=_mean(row.waiting_s for row in usual),
         samples_per_s=_rate(rehearsal, [found for _, found in ranks], step),
-        batch=max((found.batch for _, found in ranks if found.batch), default=None),
+        batch=_batch([found.batch for _, found in ranks]),
         queued=max(found.queued for _, found in ranks),
         checkpoint_s=_checkpoint([rank for rank, _ in ranks]),
         static_bytes=_most(found.static_bytes for _, found in ranks),
@@ -114,6 +114,11 @@ def _mean(values: Iterable[float | None]) -> float | None:
     found = list(values)
     known = [one for one in found if one is not None]
     return round(max(0.0, fmean(known)), _DIGITS) if len(known) == len(found) else None
+
+
+def _batch(sizes: Sequence[int | None]) -> int | None:
+    """Return the samples of a batch per rank; None if a rank draws none itself: another one sends it a part of its."""
+    return _most(sizes) if all(sizes) else None
 
 
 def _rate(rehearsal: Rehearsal, ranks: Sequence[Measured], step_s: float) -> float | None:

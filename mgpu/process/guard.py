@@ -2,8 +2,8 @@
 
 The kernel signals the launcher (supervisor.py: a parent-death signal, or the hangup of its terminal), which stops its
 ranks in its own way. A forked child, the guard, reads from a pipe: when mgpu dies, even by SIGKILL, the pipe is closed,
-and the guard waits for the launcher, kills the remaining processes of the run, and restores the terminal. For example,
-accelerate's single-process launcher does not stop its child.
+and the guard waits for the launcher, kills the remaining processes of the run, and restores the terminal and the files
+that a rehearsal has changed. For example, accelerate's single-process launcher does not stop its child.
 """
 
 from __future__ import annotations
@@ -29,9 +29,14 @@ _POLL_S = 0.05
 class Guard:
     """The guard process of one run; restarted if it is killed itself."""
 
-    def __init__(self, run_id: str, terminal: Sequence[Any] | None = None) -> None:
-        """Start the guard. `terminal`: the attributes to restore on stdin's terminal if it is raw by then."""
-        self._run_id, self._terminal = run_id, terminal
+    def __init__(
+        self, run_id: str, terminal: Sequence[Any] | None = None, last: Callable[[], object] | None = None
+    ) -> None:
+        """Start the guard. `terminal`: the attributes to restore on stdin's terminal if it is raw by then.
+
+        `last`: called by the guard once the run has no process any more.
+        """
+        self._run_id, self._terminal, self._last = run_id, terminal, last
         self._sent: list[bytes] = []
         self._begin()
 
@@ -39,7 +44,7 @@ class Guard:
         reading, self._writing = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            _watch(self._run_id, reading, self._terminal)
+            _watch(self._run_id, reading, self._terminal, self._last)
         os.close(reading)
         for line in self._sent:
             self._write(line)
@@ -76,9 +81,11 @@ class Guard:
 
 
 @contextlib.contextmanager
-def guard_run(run_id: str, terminal: Sequence[Any] | None = None) -> Iterator[Guard]:
+def guard_run(
+    run_id: str, terminal: Sequence[Any] | None = None, last: Callable[[], object] | None = None
+) -> Iterator[Guard]:
     """Guard the processes of a run for the duration of the block."""
-    guard = Guard(run_id, terminal)
+    guard = Guard(run_id, terminal, last)
     done = False
     try:
         yield guard
@@ -87,7 +94,7 @@ def guard_run(run_id: str, terminal: Sequence[Any] | None = None) -> Iterator[Gu
         guard.end(done)  # not done: for example after a second Ctrl-C
 
 
-def _watch(run_id: str, reading: int, terminal: Sequence[Any] | None) -> None:
+def _watch(run_id: str, reading: int, terminal: Sequence[Any] | None, last: Callable[[], object] | None) -> None:
     """Run the guard process; never returns."""
     try:
         os.setsid()  # detach from the terminal's signals
@@ -109,6 +116,8 @@ def _watch(run_id: str, reading: int, terminal: Sequence[Any] | None) -> None:
         if not received.endswith(_NOW):
             _wait_for_launcher(run_id, next((int(line) for line in lines if line.isdigit()), None))
         processes.end_run(run_id, _GRACE_S)
+        if last is not None:
+            last()
         sweep(os.fsdecode(line) for line in lines if line.startswith(b"/"))
     finally:
         os._exit(0)

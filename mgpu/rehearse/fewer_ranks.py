@@ -7,7 +7,7 @@ from dataclasses import replace
 from mgpu.errors import MgpuError
 from mgpu.launchers.gpu_selection import select_gpus
 from mgpu.rehearse.run import Show, Wanted, rehearse
-from mgpu.snapshot import Measurement, Rehearsal, ScalingRun
+from mgpu.snapshot import KeptFile, Measurement, Rehearsal, ScalingRun
 
 _WATCHED = 2  # steps: the checks have run on all ranks, these only warm up
 
@@ -31,10 +31,17 @@ def run(wanted: Wanted, done: Rehearsal, show: Show | None = None) -> Rehearsal:
         except (MgpuError, OSError) as error:
             found.append(ScalingRun(count, why=str(error).splitlines()[0]))
             continue
+        done = replace(done, kept=_together(done.kept, one.kept))
         found.append(ScalingRun(count, _as_part_of(one, done), "" if one.measurement else why(one)))
         if one.ended == "interrupted":
             return replace(done, ended="interrupted", scaling=tuple(found))
     return replace(done, scaling=tuple(found))
+
+
+def _together(before: tuple[KeptFile, ...], more: tuple[KeptFile, ...]) -> tuple[KeptFile, ...]:
+    """Return the user's files that a run changed, each once: as it was not put back, if so."""
+    known = {one.path: one for one in (*before, *more)}
+    return tuple({**known, **{one.path: one for one in (*before, *more) if one.why}}.values())
 
 
 def _as_part_of(one: Rehearsal, done: Rehearsal) -> Measurement | None:

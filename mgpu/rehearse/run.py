@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import time
@@ -22,11 +23,12 @@ from mgpu.launchers.table import WAYS, Start
 from mgpu.planning import measured
 from mgpu.process import child_process, exit_code, guard, leftover_files, open_files, processes, signals
 from mgpu.process.command import Command
+from mgpu.recorder.inject import _mgpu_kept_files as kept_files
 from mgpu.recorder.inject import _mgpu_rehearsal as in_rank
 from mgpu.recorder.inject import _mgpu_rehearsed_checkpoint as checkpoint
 from mgpu.recorder.inject import _mgpu_rehearsed_times as times
 from mgpu.recorder.inject._mgpu_recorder import FOLDER
-from mgpu.rehearse import rank_record, stall_watch, stopped_at
+from mgpu.rehearse import put_back, rank_record, stall_watch, stopped_at
 from mgpu.rehearse.stall_watch import StallWatch
 from mgpu.secrets_masking import masked_argv
 from mgpu.snapshot import Measurement, Rehearsal, RehearsalEnd, RehearsedRank, Script, Snapshot
@@ -65,19 +67,21 @@ def rehearse(wanted: Wanted, show: Show | None = None) -> Rehearsal:
     command = _command(wanted)
     files_before = leftover_files.files()
     began = time.monotonic()
-    with guard.guard_run(command.run_id):
+    with guard.guard_run(command.run_id, last=functools.partial(put_back.put_back, wanted.folder.absolute())):
         launcher = _start(command, wanted)
         watch = StallWatch(wanted.folder, command, launcher.pid, wanted.stall_s)
         ended = _watch(launcher, wanted, began, watch, show)
         at = _lines(ended, watch, wanted)
         _end_run(command.run_id, launcher)
+        kept = put_back.put_back(wanted.folder.absolute())
     pids = {rank.pid for rank in read_ranks(wanted.folder) if rank.pid}
     leftover_files.sweep(files_before, pids, frozenset())
     facts = _facts(wanted, command, ended, launcher.poll(), time.monotonic() - began)
     if ended == "stalled" and watch.hang is not None:
         facts = replace(facts, cause=stall_watch.cause_of(watch.hang) or facts.cause)
-    ranks = tuple(replace(rank, stopped_line=at.get(rank.pid or 0)) for rank in facts.ranks)
-    return replace(facts, ranks=ranks) if at else facts
+    if at:
+        facts = replace(facts, ranks=tuple(replace(one, stopped_line=at.get(one.pid or 0)) for one in facts.ranks))
+    return replace(facts, kept=kept)
 
 
 def read_ranks(folder: Path) -> tuple[RehearsedRank, ...]:
@@ -120,6 +124,7 @@ def _variables(wanted: Wanted) -> dict[str, str]:
         "PYTHONPATH": f"{_INJECTED}{os.pathsep}{before}" if before else str(_INJECTED),
         FOLDER: str(recorded),
         in_rank.STEPS: str(wanted.steps),
+        kept_files.BEGAN: str(time.time()),
     }
     if wanted.measure:
         added[times.UNTIL] = str(time.monotonic() + wanted.limit_s)

@@ -105,7 +105,8 @@ def lines(result: Result, request: Request, screen: Screen) -> list[Line]:
     ranks = result.ranks
     if result.interrupted:
         left = screen.paragraph(text, style="fail") if (text := _leftover_text(ranks)) else []
-        return [[(interruption(result.seconds, result.code), "")], *left]
+        shown = script_section.put_back_lines(result.snapshot.rehearsal, result.outcomes, screen)
+        return [*shown, [(interruption(result.seconds, result.code), "")], *left]
     word, style, text = head(result)
     cause = culprits.find_cause(result.outcomes)
     others = [o for o in result.outcomes if cause is None or (o is not cause and cause.check.id not in o.because_of)]

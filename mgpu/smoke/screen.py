@@ -6,6 +6,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 
 from mgpu import messages
@@ -14,6 +15,7 @@ from mgpu.engine import Status, before_start
 from mgpu.errors import clip
 from mgpu.launchers import argv as launching
 from mgpu.probes.gpu_monitor import Gauges, Reading
+from mgpu.recorder.inject._mgpu_rehearsed_times import MOST
 from mgpu.report import live
 from mgpu.report import screen as report_screen
 from mgpu.report.screen import Line, Screen
@@ -24,7 +26,7 @@ from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.smoke.request import Request
 from mgpu.snapshot import Snapshot, Trial
-from mgpu.text import counted
+from mgpu.text import counted, visible
 
 TITLES = {
     "start": "start processes",
@@ -63,7 +65,12 @@ def headline(
     precision = {"no": "fp32"}.get(orders.precision, orders.precision)
     head = f"Testing {subject.name} on {where}: {how}, {precision}."
     lines: list[Line] = screen.paragraph(head, style="bold")
-    for text in (_cost(request, orders), *subject.notes, *_added_variables(subject, snapshot, request, added)):
+    for text in (
+        _cost(request, orders),
+        *_of_script(request),
+        *subject.notes,
+        *_added_variables(subject, snapshot, request, added),
+    ):
         lines += screen.paragraph(text)
     for text in [] if orders.cpu else before_start.memory_texts(snapshot):
         lines += screen.paragraph(f"Does not fit: {text}", style="warn")
@@ -81,6 +88,16 @@ def _cost(request: Request, orders: Orders) -> str:
 
     filled = f" + {request.fill_percent} % of the free memory" if request.fill_percent else ""
     return f"{about}, up to {MEMORY_BYTES / _GIB:g} GiB{filled} per GPU."
+
+
+def _of_script(request: Request) -> Iterator[str]:
+    """Yield what happens with the user's own script: it really trains, validates and saves."""
+    if request.target:
+        name = visible(Path(request.target[0]).name)
+        yield (
+            f"Then {name} really runs: {request.steps} optimizer steps and up to {MOST} more to measure its speed, "
+            "with its own validation and saving. A file of yours that it changes is put back; new files stay."
+        )
 
 
 def _added_variables(subject: Subject, snapshot: Snapshot, request: Request, added: Mapping[str, str]) -> Iterator[str]:

@@ -79,6 +79,14 @@ def lines(rehearsal: Rehearsal | None, outcomes: Sequence[Outcome], screen: Scre
     return shown
 
 
+def put_back_lines(rehearsal: Rehearsal | None, outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
+    """Return what became of the user's files in a rehearsal that was interrupted."""
+    if rehearsal is None:
+        return []
+    found = [one.problem for one in outcomes if "your_files" in one.check.tags and one.problem is not None]
+    return [line for one in found for line in screen.paragraph(f"{one.title}. {one.cause}".strip())]
+
+
 def groups(outcomes: Sequence[Outcome]) -> list[tuple[str, str, Status, str]]:
     """Return each group of checks: its name, label, worst status and a text."""
     found = []
@@ -145,6 +153,8 @@ def add_entry(document: SmokeDocument, rehearsal: Rehearsal | None, outcomes: Se
         ],
         "ranks": [_rank(rank) for rank in rehearsal.ranks],
         "wrote": [f"rank {rank.rank}: {one.path}" for rank in rehearsal.ranks for one in rank.files],
+        "put_back": [one.path for one in rehearsal.kept if one.why is None],
+        "not_put_back": [one.path for one in rehearsal.kept if one.why and not one.refused],
         "measurement": script_speed.entry(rehearsal.measurement),
         "scaling": script_speed.scaling_entries(rehearsal),
         "log": rehearsal.log,

@@ -195,6 +195,8 @@ class RehearsalEntry(TypedDict):
     groups: list[RehearsalGroup]
     ranks: list[RehearsedRankEntry]
     wrote: Annotated[list[str], "files that the script wrote, by rank: path"]
+    put_back: Annotated[list[str], "files that the script changed, which have their content from before again"]
+    not_put_back: Annotated[list[str], "files that the script changed, which could not be put back"]
     measurement: MeasurementEntry | None
     scaling: Annotated[list[ScriptScalingEntry], "with --scaling"]
     log: str | None

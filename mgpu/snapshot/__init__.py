@@ -99,6 +99,7 @@ from mgpu.snapshot.rehearsal_facts import (
     Batch,
     Call,
     Checksum,
+    KeptFile,
     Loss,
     Measured,
     MeasuredStep,

@@ -104,6 +104,11 @@ class RehearsedLoader:
     batches: tuple[Batch, ...] = ()
 
     @property
+    def largest(self) -> int | None:
+        """The samples of a full batch as the rank got it: the loader's own number may be that of all ranks together."""
+        return max((one.samples for one in self.batches if one.samples), default=self.batch)
+
+    @property
     def whole(self) -> Mapping[int, int]:
         """The number of batches of each pass that came to its end, by its number."""
         return {number: count for number, count in enumerate(self.delivered) if count is not None}
@@ -130,6 +135,19 @@ class WrittenFile:
     line: Text | None = None
     cache: bool = False  # in a folder that a variable names as the cache of a library
     lock: Text | None = None  # the lock file that the rank held while it wrote
+
+
+@dataclass(frozen=True)
+class KeptFile:
+    """A file of the user's that the script overwrote, moved or deleted. After the run it was put back, or is not."""
+
+    path: Text
+    line: Text | None = None  # of the first change, as path:number
+    why: Text | None = None  # it was not put back, or (refused) not kept; None: it was put back
+    refused: bool = False  # it could not be kept: the rank was stopped before it changed the file
+    size_bytes: int | None = None  # of a file that could not be kept
+    copy: Text | None = None  # where its content is, if it was not put back
+    late: bool = False  # it had been changed since the start of the run before it was kept
 
 
 @dataclass(frozen=True)
@@ -169,7 +187,7 @@ class Measured:
     """The measured steps of one rank, which follow the watched ones."""
 
     steps: tuple[MeasuredStep, ...] = ()
-    batch: int | None = None  # samples of the largest batch
+    batch: int | None = None  # samples of the largest batch that was trained
     queued: int = 0  # batches that a loader's workers may have prepared before the first measured step
     threads: int | None = None  # of torch on the CPU
     static_bytes: int | None = None  # allocated on the GPU between two steps, without gradients; None: no GPU
@@ -317,6 +335,7 @@ class Rehearsal:
     script_sha256: Label | None = None
     folder: Text | None = None  # in which the script started
     own_folder: Text | None = None  # of the run
+    kept: tuple[KeptFile, ...] = ()  # of the user's, that the script changed
 
     @property
     def steps(self) -> int:

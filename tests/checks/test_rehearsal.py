@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from mgpu.snapshot import (
+    Batch,
     Call,
+    KeptFile,
     Loss,
     RehearsedRank,
     SavedCheckpoint,
@@ -72,6 +74,8 @@ def wrote(how: str, *paths: str) -> dict[str, Any]:
     return {"files": tuple(WrittenFile(path, how, "/run/train.py:44") for path in paths)}
 
 
+KEPT = KeptFile("/run/ckpt/best.pt", "/run/train.py:44")
+TOO_LARGE = KeptFile("/run/best.pt", "/run/train.py:44", "mgpu copies at most 8 GiB", True, 14 << 30)
 ALONE = {"world": None, "wrappers": ()}
 OTHER = rehearsed_optimizer(rehearsed_step(1), rehearsed_step(2, 0.7, 0.25))
 SECOND = (*batches(10), *batches(10, 4, epoch=1))
@@ -131,11 +135,15 @@ CASES = (
         rehearsal=two(*({"wrappers": (Wrapper("DeepSpeed", 2),)} for _ in range(2)))),
     # batch_norm_of_few_samples
     informs("batch_norm_of_few_samples", "3 BatchNorm layers over 4 samples on each rank", "SyncBatchNorm",
-        rehearsal=two(*({"wrappers": (Wrapper("DDP", 2, 2, batch_norms=3),), "loaders": (rehearsed_loader(batch=4),)}
-            for _ in range(2)))),
+        rehearsal=two(*({"wrappers": (Wrapper("DDP", 2, 2, batch_norms=3),),
+                         "loaders": (rehearsed_loader(batch=4, batches=()),)} for _ in range(2)))),
     well("batch_norm_of_few_samples", "no BatchNorm"),
     well("batch_norm_of_few_samples", "BatchNorm over 64 samples",
-        rehearsal=two(*({"wrappers": (Wrapper("DDP", 2, 2, batch_norms=3),), "loaders": (rehearsed_loader(batch=64),)}
+        rehearsal=two(*({"wrappers": (Wrapper("DDP", 2, 2, batch_norms=3),),
+                         "loaders": (rehearsed_loader(batch=64, batches=()),)} for _ in range(2)))),
+    well("batch_norm_of_few_samples", "BatchNorm over 16 samples",  # split_batches: 32 are those of both ranks
+        rehearsal=two(*({"wrappers": (Wrapper("DDP", 2, 2, batch_norms=3),),
+                         "loaders": (rehearsed_loader(batch=32, batches=(Batch(0, samples=16), Batch(1, samples=9))),)}
             for _ in range(2)))),
     # same_file_appended
     informs("same_file_appended", "ranks 0 and 1 both append to /run/all.log (train.py:44)", "is_main_process",
@@ -294,7 +302,24 @@ CASES = (
     well("checkpoint_unreadable", "1 checkpoint read again"),
     skips("checkpoint_unreadable", "no checkpoint",
         rehearsal=two({"checkpoints": (SavedCheckpoint("/run/model.pt", None, "objects"),)})),
+    # file_not_kept
+    fails("file_not_kept", "stopped before the script changed best.pt (14 GiB), which was there: mgpu copies at most",
+        "Move the file", rehearsal=two(kept=(TOO_LARGE,))),
+    well("file_not_kept", "no file"),
+    # file_not_put_back
+    fails("file_not_put_back", "best.pt was changed and could not be put back: Is a directory (train.py:44)", "Copy",
+        rehearsal=two(kept=(KeptFile("/run/best.pt", "/run/train.py:44", "Is a directory", copy="/run/kept/0"),))),
+    well("file_not_put_back", "no changed file", rehearsal=two(kept=(TOO_LARGE, KEPT))),
+    # files_put_back
+    informs("files_put_back", "ckpt/best.pt was there: it has its content from before again", "Move what you want",
+        rehearsal=two(wrote("save", "/run/ckpt/best.pt"), kept=(KEPT,))),
+    informs("files_put_back", "2 files were there, and have their content from before again: ckpt/best.pt, a.pt",
+        "Move what you want", rehearsal=two(kept=(KEPT, KeptFile("/run/a.pt", late=True)))),
+    informs("files_put_back", "put back as at the first change that mgpu saw: a.pt", "Move what you want",
+        rehearsal=two(kept=(KeptFile("/run/a.pt", late=True),))),
+    well("files_put_back", "no file changed", rehearsal=two(kept=(TOO_LARGE,))),
     # files_outside
+    well("files_outside", "nothing written", rehearsal=two(wrote("save", "/run/ckpt/best.pt"), kept=(KEPT,))),
     informs("files_outside", "the script wrote 2 files: out/model.pt, /data/cached.bin", "Remove",
         rehearsal=two(wrote("save", "/run/out/model.pt", "/data/cached.bin", "/tmp/x", "/run/.mgpu/runs/smoke-1/a"))),
     well("files_outside", "nothing written outside"),

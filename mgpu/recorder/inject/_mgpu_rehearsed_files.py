@@ -10,13 +10,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:  # imported from mgpu, not in a rank
-    from mgpu.recorder.inject._mgpu_rehearsal import guarded, user_line
+    from mgpu.recorder.inject._mgpu_kept_files import EVENTS, Kept, writes
+    from mgpu.recorder.inject._mgpu_rehearsal import guarded, user_line, wrap
 else:
-    from _mgpu_rehearsal import guarded, user_line
+    from _mgpu_kept_files import EVENTS, Kept, writes
+    from _mgpu_rehearsal import guarded, user_line, wrap
 
 _MOST = 1000  # files
 _MOST_CHECKPOINTS = 8  # that are read again
-_WRITES = os.O_WRONLY | os.O_RDWR
 _CACHE_VARIABLES = (
     "HF_HOME",
     "HF_HUB_CACHE",
@@ -41,7 +42,7 @@ def _cache_folders() -> list[str]:
     return [os.environ[name] for name in _CACHE_VARIABLES if os.environ.get(name)]
 
 
-_EVENTS = ("open", "os.rename", "os.remove", "fcntl.flock")
+_EVENTS = (*EVENTS, "fcntl.flock")
 
 
 class Files:
@@ -53,35 +54,42 @@ class Files:
         self.locks: dict[int, str] = {}  # file descriptor -> the file that this rank locked with it
         self.checkpoints: dict[str, str] = {}  # path -> format
         self.caches = tuple(os.path.abspath(os.path.expanduser(place)) + os.sep for place in _cache_folders())
+        self.kept = Kept(rehearsal.folder, self.caches)
         self._busy = threading.local()
 
     def audit(self, event: str, args: Any) -> None:
         """Called by Python before each operation that it audits."""
-        if event not in _EVENTS or self.rehearsal.off or getattr(self._busy, "on", False):
+        if event not in _EVENTS or getattr(self._busy, "on", False):
             return
         self._busy.on = True
         try:
+            if event in EVENTS:
+                guarded(lambda: self.kept.audit(event, args))
+            if self.rehearsal.off:  # a child of a rank, such as a loader's worker: its files are the script's, too
+                return
             if event == "open":
                 self._open(*args)
             elif event == "fcntl.flock":
                 self._lock(*args)
-            else:
+            elif event in ("os.rename", "os.remove"):
                 self.wrote(args[1] if event == "os.rename" else args[0], event.partition(".")[2])
         except Exception:
             return
         finally:
             self._busy.on = False
 
+    def before_unaudited(self, path: Any) -> None:
+        """Keep the file that C++ or Rust code is about to write."""
+        self._busy.on = True
+        try:
+            self.kept.before_write(path)
+        finally:
+            self._busy.on = False
+
     def _open(self, path: Any, mode: Any, flags: Any) -> None:
-        if isinstance(mode, str):
-            if not set(mode) & set("wax+"):
-                return
-            how = "append" if "a" in mode else "write"
-        elif isinstance(flags, int) and flags & _WRITES and not flags & os.O_DIRECTORY:  # O_TMPFILE has no name
-            how = "append" if flags & os.O_APPEND else "write"
-        else:
-            return
-        self.wrote(path, how)
+        if writes(mode, flags):
+            append = "a" in mode if isinstance(mode, str) else bool(flags & os.O_APPEND)
+            self.wrote(path, "append" if append else "write")
 
     def _lock(self, descriptor: Any, operation: int) -> None:
         """Follow the locks of files, as filelock takes them for the caches of Hugging Face's libraries."""
@@ -174,12 +182,28 @@ def _saving(name: str, form: str, at: int) -> Any:
 def _saved(rehearsal: Any, args: Any, kwargs: Any, at: int, form: str) -> None:
     path = kwargs.get("f", kwargs.get("filename", args[at] if len(args) > at else None))
     if isinstance(path, (str, os.PathLike)):
+        rehearsal.files.before_unaudited(path)
         name = os.path.abspath(os.fspath(path))
         rehearsal.files.checkpoints[name] = form
         rehearsal.files.wrote(name, "save")
 
 
+def _unaudited(name: str) -> Any:
+    """Keep the file that a function writes with C++ or Rust; its path is the second argument, or a named one."""
+
+    def hook(rehearsal: Any, module: Any) -> None:
+        def before(*args: Any, **kwargs: Any) -> None:
+            path = kwargs.get("f", kwargs.get("filename", args[1] if len(args) > 1 else None))
+            rehearsal.files.before_unaudited(path)
+
+        wrap(module, name, before)
+
+    return hook
+
+
 HOOKS = {
+    "safetensors": _unaudited("serialize_file"),
+    "torch.jit._serialization": _unaudited("save"),
     "torch.serialization": _saving("save", "torch", 1),
     "safetensors.torch": _saving("save_file", "safetensors", 1),
 }

@@ -45,7 +45,10 @@ class Times:
         self.inside = False  # a phase
         self.phases: list[tuple[str, Any, Any]] = []  # of the step that is running
         self.steps: list[tuple[Any, list[tuple[str, Any, Any]], int]] = []  # when each ended, its phases and samples
-        self.samples = self.batch = self.queued = 0
+        self.samples = self.queued = 0
+        self.sizes: dict[int, int] = {}  # samples of the largest batch, by loader
+        self.trained: dict[int, int] = {}  # backward passes after a batch, by loader
+        self.drawn_from: int | None = None  # the loader of the last batch
         self.ready: Any = None  # when this rank's last gradient was there
         self.fired = False
         self._hooked: dict[int, Any] = {}  # parameters whose gradients are waited for: their handles
@@ -88,6 +91,8 @@ class Times:
             self._lasts.add(self._last)
             return found
         self.ready, self.inside = None, True
+        if self.drawn_from is not None:
+            self.trained[self.drawn_from] = self.trained.get(self.drawn_from, 0) + 1
         try:
             return original(*args, **kwargs)
         finally:
@@ -200,7 +205,7 @@ class Times:
             rows.append([self._between(before, end), *row.values(), samples])
             before = end
         if len(rows) > _FEWEST:
-            batch, threads = self.batch or None, sys.modules["torch"].get_num_threads()
+            batch, threads = self.batch(), sys.modules["torch"].get_num_threads()
             self.rehearsal.note("measured", steps=rows[1:], batch=batch, queued=self.queued, threads=threads, **memory)
         else:
             self._cannot("the script ended before enough steps were measured")
@@ -223,11 +228,20 @@ class Times:
             "held": cuda.max_memory_reserved(self._gpu),
         }
 
+    def batch(self) -> int | None:
+        """Return the samples of a full batch that was trained. Of several loaders, the one with most backward passes.
+
+        A loader for validation delivers batches too, and may be drawn from right before a backward pass.
+        """
+        which = max(self.trained, key=self.trained.__getitem__, default=None)
+        return self.sizes.get(which) or None if which is not None else None
+
     def delivered(self, iterator: Any, batch: Any) -> None:
         """A loader delivered a batch in a measured step."""
         size = samples_in(batch)
         self.samples += size
-        self.batch = max(self.batch, size)
+        self.drawn_from = getattr(iterator, "_mgpu", (0,))[0]
+        self.sizes[self.drawn_from] = max(self.sizes.get(self.drawn_from, 0), size)
         workers, ahead = getattr(iterator, "_num_workers", 0), getattr(iterator, "_prefetch_factor", None)
         self.queued = max(self.queued, workers * (ahead or 0))
 

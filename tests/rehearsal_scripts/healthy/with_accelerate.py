@@ -1,4 +1,4 @@
-"""An accelerate loop with accumulation and gathered metrics."""
+"""An accelerate loop with accumulation, gathered metrics and a validation with larger batches."""
 
 import torch
 from accelerate import Accelerator
@@ -9,7 +9,8 @@ accelerator = Accelerator(gradient_accumulation_steps=2)
 net = model()
 optimizer = torch.optim.AdamW(net.parameters(), lr=0.1)
 batches = DataLoader(data(), batch_size=4, shuffle=True)
-net, optimizer, batches = accelerator.prepare(net, optimizer, batches)
+validation = DataLoader(data(), batch_size=16)
+net, optimizer, batches, validation = accelerator.prepare(net, optimizer, batches, validation)
 for epoch in range(4):
     for batch in batches:
         with accelerator.accumulate(net):
@@ -19,6 +20,9 @@ for epoch in range(4):
             optimizer.step()
             optimizer.zero_grad()
         accelerator.gather(loss.detach())
+    with torch.no_grad():
+        for batch in validation:
+            loss_of(net, batch)
     accelerator.wait_for_everyone()
     accelerator.save(accelerator.unwrap_model(net).state_dict(), "model.pt")
 accelerator.end_training()
