@@ -406,13 +406,14 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> registry.Entry:
     run.watch.folder.mkdir()
     run.go(65, *training())
     (run.watch.folder / "run.log").write_text("step 99\nstep 100 loss \x1b[1m0.123\x1b[0m\n")
-    return entry(run.watch.folder)
+    return replace(entry(run.watch.folder), cwd=os.path.realpath("."))
 
 
 def test_the_table(known: registry.Entry) -> None:
     first, *lines = shown(known).splitlines()
     assert first.startswith("20261121-1012-f00d  running for ")
     assert lines == [
+        "Script     train.py",
         "GPU  rank  pid   memory GiB  busy  W    load",
         "0    0     4000  61.0 / 80   92 %  600  ##################..",
         "1    1     4001  61.5 / 80   93 %  600  ###################.",
@@ -426,7 +427,7 @@ def test_the_table(known: registry.Entry) -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 60])
 def test_the_table_on_a_narrow_screen(known: registry.Entry, width: int) -> None:
-    text = shown(known, width)
+    text = shown(replace(known, cwd="/projects/a-folder-with-a-name-that-is-longer-than-the-screen/is-wide"), width)
     assert all(len(line) <= width for line in text.splitlines()), text
     assert "61.0 / 80" in text or width == 20
 
@@ -439,7 +440,7 @@ def test_the_table_says_where_a_process_is_not(known: registry.Entry) -> None:
     all_on_one = (replace(first, pids=PIDS), *(replace(now, pids=()) for now in (second, *others)))
     gpu_readings_file.write(folder, replace(found, now=all_on_one))
     lines = shown(known).splitlines()
-    assert lines[2].startswith("0    0,1,2,3  4000 +3") and lines[3].split()[:3] == ["1", "none", "-"]
+    assert lines[3].startswith("0    0,1,2,3  4000 +3") and lines[4].split()[:3] == ["1", "none", "-"]
 
 
 @pytest.mark.parametrize(

@@ -304,7 +304,7 @@ def test_entries_that_cannot_be_read(runs: Path, capsys: pytest.CaptureFixture[s
     ]  # fmt: skip
     assert show_runs.run(Request(status=True), None, found, troubles) == errors.READY
     shown = capsys.readouterr().out
-    assert "written by another version of mgpu" in shown and "train.py --lr 1" in shown
+    assert "written by another version of mgpu" in " ".join(shown.split()) and "train.py --lr 1" in shown
 
 
 def test_a_run_is_named(runs: Path) -> None:

@@ -126,6 +126,24 @@ def test_a_run_that_finishes_meanwhile(
     assert (document["exit_code"], document["progress"], document["hang"]["ranks"]) == (0, None, [])
 
 
+def test_which_run_is_meant_without_a_name(runs: Path) -> None:
+    """That of this folder: the running one, else the last one if it hung; one of another folder only after these."""
+    found = [entry(runs, "theirs-bbbb", cwd="/projects/other")]
+
+    def meant() -> str:
+        return why_subject.find_subject(None, found).name
+
+    assert meant() == "theirs-bbbb"
+    hung = entry(runs, "hung-aaaa", ended="2026-11-21T10:12:01Z", exit_code=124, started="2026-11-21T10:12:00Z")
+    found.append(hung)
+    assert meant() == "theirs-bbbb"
+    Path(hung.folder).mkdir()
+    hang_files.write(Path(hung.folder), hang(HangRank(1, 11, "stopped")))
+    assert meant() == "hung-aaaa"
+    found.append(entry(runs, "mine-cccc"))
+    assert meant() == "mine-cccc"
+
+
 def test_a_run_without_ranks(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """It may just be starting: its ranks have not "ended"."""
     monkeypatch.setattr(why_subject, "_ENDS_S", 0.0)

@@ -105,7 +105,9 @@ def table(entry: Entry, state: State, screen: report_screen.Screen) -> list[repo
     if len(entry.id) + 2 + len(word + how) > screen.width:
         lines.append([])
     lines[-1] += [(_cut(word, screen.width), style), (_cut(how, max(1, screen.width - len(word))), "")]
-    lines += run_lines.lines(entry, screen)
+    # A path may be longer than a line, and a line that the terminal wraps is not redrawn in place.
+    of_run = ("".join(text for text, _ in line) for line in run_lines.lines(entry, screen))
+    lines += report_screen.unstyled(_cut(text, screen.width) for text in of_run)
     ranks = {row["rank"]: row for row in list_runs.ranks(entry)} if state == "running" else {}
     if found is not None and found.now:
         lines += _gpus(found, ranks, screen, state == "running")

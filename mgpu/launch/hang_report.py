@@ -95,8 +95,9 @@ def _fitted(cells: Sequence[Sequence[str]], width: int) -> Iterator[tuple[int, s
         kept -= 1  # no part of a column
     before = [text[:width] for text in _padded([row[:kept] for row in cells])]
     used = max(map(len, before), default=0) + 2
+    least = min(_LEAST, max((len(row[-1]) for row in cells), default=0))
     for number, row in enumerate(cells):
-        if not number or used + _LEAST <= width:
+        if not number or used + least <= width:
             first, *more = _wrapped(row[-1], width - used) if number else [row[-1]]
             yield number, f"{before[number]:<{used}}{first}".rstrip() if used + len(first) <= width else before[number]
             under = used

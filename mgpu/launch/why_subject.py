@@ -46,13 +46,7 @@ class Subject:
 def find_subject(name: str | None, runs: Sequence[Entry]) -> Subject:
     """Return the run, the process or the log folder that is meant. Raises MgpuError (3)."""
     if name is None:
-        running = [entry for entry in runs if registry.refresh(entry)[1] == "running"]
-        if not running:
-            raise MgpuError(
-                "no run of mgpu is running here. For one that mgpu did not start:  mgpu launch --why PID",
-                errors.UNKNOWN,
-            )
-        return _of_entry(next(filter(registry.is_of_this_folder, running), running[0]))
+        return _of_entry(_unnamed(runs))
     if any(entry.id == name for entry in runs):
         return _of_entry(registry.find(name, runs))
     if name.isdigit() and os.path.isdir(f"/proc/{name}"):
@@ -66,6 +60,21 @@ def find_subject(name: str | None, runs: Sequence[Entry]) -> Subject:
             errors.UNKNOWN,
         )
     return _of_entry(registry.find(name, runs))
+
+
+def _unnamed(runs: Sequence[Entry]) -> Entry:
+    """Return the running run of this folder, else its latest if that one hung, else one that runs in another folder."""
+    running = [entry for entry in runs if registry.refresh(entry)[1] == "running"]
+    here = [entry for entry in runs if registry.is_of_this_folder(entry)]
+    if mine := [entry for entry in running if entry in here]:
+        return mine[0]
+    if here and here[0].exit_code and hang_files.read(Path(here[0].folder)):
+        return here[0]
+    if not running:
+        raise MgpuError(
+            "no run of mgpu is running here. For one that mgpu did not start:  mgpu launch --why PID", errors.UNKNOWN
+        )
+    return running[0]
 
 
 def after_ranks(subject: Subject) -> Subject:
