@@ -72,6 +72,8 @@ ALLOWED = {
     # In a rank that has failed: what its own failed line read. A thread looks, which the rank does not wait for long.
     "recorder.inject._mgpu_read_files._content": "a regular file of a bounded size",
     "recorder.inject._mgpu_read_files._facts": "the start of a regular file",
+    "recorder.inject._mgpu_kept_files._copy_content": "in a rank: a regular file that its script is about to change",
+    "rehearse.put_back._put_file_back": "the copy of such a file, and this file",
     "launch.run_outcome._names": "/proc",
     "launchers.choice._shell_script": "through readers.training_script.python_source",
     "process.processes.environment": "/proc",

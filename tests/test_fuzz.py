@@ -32,6 +32,7 @@ NOT_A_FILE = {
     "validate.run._bytes": "stdin, and then as contents",
     "config.reading.read": "calls contents",
     "launchers.script_hash.hash_of": "only hashed",
+    "rehearse.put_back.put_back": "writes where the index says: tests/test_put_back.py has damaged ones",
     "launchers.port._first_automatic_port": "the kernel's two numbers",
     "launch.full_disk._mount_points": "the kernel's list of mounts, of which the storage probe reads each line",
 }

@@ -28,15 +28,15 @@ _PLACEHOLDER = re.compile(r"\bFILE\b")
 _NO_DATA = {
     "a Git LFS pointer": (
         "The repository was cloned without git-lfs: the file names its content, and does not have it.",
-        ("Fetch the content with git-lfs.", "git lfs install; git lfs pull --include {:path}"),
+        "Fetch the content with git-lfs.",
     ),
     "an HTML page": (
         "A download that the server answers with a page (an error, a login, a notice) leaves such a file.",
-        ("Read the page, then download the file again.", "head -c 600 {:path}"),
+        "Read the page, then download the file again.",
     ),
     "empty": (
         "What should write it was stopped, the disk was full, or another process has only begun to write it.",
-        ("Make or download the file again, and look for others like it.", "ls -l {:path}; df -h {:folder}"),
+        "Make or download the file again, and look for others like it.",
     ),
 }
 
@@ -61,7 +61,12 @@ def with_read_file(problem: Problem, facts: Mapping[str, Any]) -> Problem:
 
 
 def _no_data(problem: Problem, one: UncaughtException, file: ReadFile, form: str) -> Problem:
-    why, (text, command) = _NO_DATA[form]
+    why, text = _NO_DATA[form]
+    look = {
+        "a Git LFS pointer": shell("git lfs install; git lfs pull --include {:path}", file.path),
+        "an HTML page": shell("head -c 600 {:path}", file.path),
+        "empty": shell("ls -l {:path}; df -h {:folder}", file.path, file.path),
+    }
     message = one.message.partition(". ")[0][:200].rstrip(".")
     raised = f"{short_name(one.type)}: {message}" if message else short_name(one.type)
     size = "" if form == "empty" else f" of {file.size_bytes:,} bytes"
@@ -69,7 +74,7 @@ def _no_data(problem: Problem, one: UncaughtException, file: ReadFile, form: str
         problem,
         title=f"{_path(file)} is {form}{size} ({one.place or 'the script'})",
         cause=f"{why} {raised}.",
-        fix=(Fix(text, (shell(command, *[file.path] * command.count("{:")),)),),
+        fix=(Fix(text, (look[form],)),),
     )
 
 
