@@ -13,10 +13,15 @@ from typing import Any
 import pytest
 
 from mgpu import errors
+from mgpu.config import facts as read_config
 from mgpu.config.reading import DEFAULT_CONFIG
+from mgpu.launch import preflight
+from mgpu.launchers import stamp
+from mgpu.launchers.script_hash import script_hash
+from mgpu.planning import measured as measured_facts
 from mgpu.smoke import report
 from mgpu.smoke.request import Request
-from mgpu.snapshot import Config, Snapshot
+from mgpu.snapshot import Config, Rehearsal, Snapshot
 from tests.conftest import PYTHONPATH, Run
 from tests.rehearsal_scripts import FOLDER, STEPS
 from tests.scripts import TWO_RANKS, marked, start, wait_for, write_config
@@ -84,7 +89,7 @@ def test_the_next_command_has_the_same_script() -> None:
     assert report._launch(snapshot, other).startswith("mgpu launch -c c.yaml -m train.py ")
 
 
-def test_a_script_that_works_passes_and_is_stamped(mgpu: Run, tmp_path: Path) -> None:
+def test_a_script_that_works_passes_and_is_stamped(mgpu: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_config(tmp_path)
     (tmp_path / "model.pt").write_text("precious")
     script = str(FOLDER / "healthy" / "with_accelerate.py")
@@ -120,6 +125,14 @@ def test_a_script_that_works_passes_and_is_stamped(mgpu: Run, tmp_path: Path) ->
     assert "rehearsed" not in other.stdout
     again = mgpu("smoke-test", "--show", env=PATHS)
     assert again.returncode == 0 and "Your script  with_accelerate.py: 14 of 14" in again.stdout
+    monkeypatch.chdir(tmp_path)
+    facts = preflight.gather_facts(read_config(tmp_path / "accelerate.yaml", ask_loader=False), ())
+    fails = Rehearsal(script, 8, 2, "failed", script_sha256=script_hash([script]))
+    stamp.add_failure(replace(facts, rehearsal=fails), "same_data", measured_facts.arguments_hash([]))
+    shown = mgpu("launch", "--dry-run", script, env=PATHS)
+    assert re.search(r"verified \S+.* on this machine\n +FAILED to rehearse this script .*: same_data", shown.stdout)
+    other = mgpu("launch", "--dry-run", script, "--a", env=PATHS)
+    assert "with other arguments: same_data" in " ".join(other.stdout.split())
 
 
 def test_a_script_that_fails_is_a_failure_with_its_line(mgpu: Run, tmp_path: Path) -> None:
@@ -161,7 +174,7 @@ def test_a_script_that_stalls_is_stopped_with_the_line_of_each_rank(mgpu: Run, t
     found = cause(document)
     assert code == errors.NOT_READY and found["id"] == "script_stalls", found
     assert "after 2 optimizer steps: rank 1 sleeps at train.py:13" in found["title"] and found["line"] == 13
-    assert "rank 0: 2 steps, at train.py:15; rank 1: 2 steps, at train.py:13" in found["cause"]
+    assert re.search(r"[.:] rank 0: 2 steps, at train.py:15; rank 1: 2 steps, at train.py:13", found["cause"])
     assert (tmp_path / "best.pt").read_text() == "precious" and document["rehearsal"]["put_back"]
     assert found["evidence"]["cause"] == "hang_rank_sleeps" and found["evidence"]["rank"] == 1
     assert document["rehearsal"]["ended"] == "stalled" and not marked(tmp_path)
@@ -174,6 +187,14 @@ def test_options_that_contradict_a_script(mgpu: Run, tmp_path: Path, arguments: 
     (tmp_path / "train.py").write_text("")
     done = mgpu("smoke-test", *arguments)
     assert done.returncode == errors.USAGE and not (tmp_path / ".mgpu/runs").exists()
+
+
+def test_a_script_that_is_not_valid_python_is_refused_before_the_stages(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nfor x in y\n    pass\n")
+    done = mgpu("smoke-test", "--cpu", "2", "train.py")
+    assert done.returncode == errors.CANNOT_RUN and not (tmp_path / ".mgpu/runs").exists()
+    assert "train.py:2: expected ':'" in done.stderr and "mgpu doctor --script train.py" in done.stderr
+    assert "start processes" not in done.stdout
 
 
 def test_a_script_that_does_not_exist(mgpu: Run, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def script_stalls(rehearsal: Rehearsal) -> Answer:
     if (cause := rehearsal.cause) is not None:
         return Problem(
             f"the script makes no progress {when}: {cause.title}",
-            f"{cause.why} {listed}.".strip(),
+            f"{_sentence(cause.why)} {listed}.".strip(),
             Fix(cause.fix),
             {"rank": cause.rank, "steps": steps, "cause": cause.id},
             () if cause.rank is None else (f"rank {cause.rank}",),
@@ -103,6 +103,11 @@ def script_stalls(rehearsal: Rehearsal) -> Answer:
         evidence={"rank": None, "steps": steps},
         place=where,
     )
+
+
+def _sentence(text: str) -> str:
+    """End a text with a period: it may end with a line of the script."""
+    return f"{text}." if text and text[-1] not in ".:!?" else text
 
 
 @check(Severity.WARNING, source=_STEPS, because_of=("script_failed", "script_stalls"), tags=("not_examined",))

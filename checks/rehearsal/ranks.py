@@ -151,6 +151,8 @@ def collectives_differ(rehearsal: Rehearsal) -> Answer:
         extra = _of_world(more)[min(len(calls), len(others))]
         last = next((step.line for one in fewer.optimizers for step in reversed(one.steps)), None)
         return _problem(more, extra, fewer, f"rank {fewer.rank} does not{f', and is at {short(last)}' if last else ''}")
+    if not calls and not rehearsal.steps:
+        return Skip("the ranks made no optimizer step and called no collective")
     return Ok(f"{counted(len(calls), 'collective')} of the script in one order" if calls else "no explicit collectives")
 
 

@@ -36,6 +36,7 @@ SET = {
     "MGPU_RECORDER": "In the ranks: the folder of the recorder. 0 in a Slurm job script: no recorder.",
     "MGPU_NAN_CHECK": "In the ranks: the value of --nan-check.",
     "MGPU_REHEARSAL": "In the ranks of smoke-test SCRIPT: the number of optimizer steps.",
+    "MGPU_REHEARSAL_BEGAN": "In the ranks of smoke-test SCRIPT: when the run began.",
     "MGPU_REHEARSAL_CPU": "In the ranks of smoke-test SCRIPT --cpu: gloo takes the place of a backend that needs GPUs.",
     "MGPU_REHEARSAL_UNTIL": "In the ranks of smoke-test SCRIPT: when its measured steps end.",
     "MGPU_REHEARSAL_CHECKPOINT": "In the ranks of smoke-test SCRIPT --checkpoint-now.",

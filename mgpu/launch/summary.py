@@ -114,9 +114,13 @@ def _rehearsed(details: Details) -> str:
     """Return whether the smoke test also ran this script, unchanged since; with these arguments, its speed."""
     snapshot = details.fewer.snapshot
     stamp = snapshot.stamp
-    if stamp is None or not stamp.rehearsed or snapshot.script is None:
+    if stamp is None or not (stamp.rehearsed or stamp.failed) or snapshot.script is None:
         return ""
     sha256 = hash_of(Path(snapshot.script.path))
+    if (failed := next((one for one in stamp.failed if one.script_sha256 == sha256), None)) is not None:
+        other = failed.arguments_sha256 != measured.arguments_hash(details.arguments)
+        how = ", with other arguments" if other else ""
+        return f"\nFAILED to rehearse this script {durations.age_text(failed.at)}{how}: {failed.check}"
     if sha256 not in stamp.rehearsed:
         return ""
     command = (sha256, measured.arguments_hash(details.arguments))

@@ -22,7 +22,18 @@ from mgpu.file_reading import read_own
 from mgpu.launchers import project_folder
 from mgpu.launchers.project_folder import FOLDER
 from mgpu.secrets_masking import masked_argv, masked_value
-from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Measurement, Rehearsal, Scaling, Snapshot, Stamp, decode
+from mgpu.snapshot import (
+    BadSnapshot,
+    Bandwidth,
+    Baseline,
+    FailedRehearsal,
+    Measurement,
+    Rehearsal,
+    Scaling,
+    Snapshot,
+    Stamp,
+    decode,
+)
 from mgpu.structured_text import json_of
 from mgpu.text import plural
 
@@ -31,7 +42,7 @@ SCHEMA = 1
 _LARGEST = 16 << 20  # bytes; an entry of 1,000 ranks has about 1 MiB
 _MOST_SCRIPTS = 20  # rehearsed ones that an entry names
 _CLOCK_SKEW_S = 600  # maximum clock difference between nodes that share the folder (far above chrony's default alarm)
-Row = TypeVar("Row", Bandwidth, Scaling, Measurement)
+Row = TypeVar("Row", Bandwidth, Scaling, Measurement, FailedRehearsal)
 # fmt: off
 # The variables a verdict depends on: one list for the stamp, the launch and the report.
 RELEVANT_ENV = (
@@ -68,7 +79,8 @@ def current_stamp(snapshot: Snapshot) -> Stamp | None:
         return Stamp(None, None, now, refused=refused)
     stages, scaling = tuple(best["rungs"]), _rows(Scaling, best.get("scaling"))
     figures = _rows(Measurement, best.get("measurements"))
-    return Stamp(best["facts"], best["time"], now, stages, scaling, best.get("level"), tuple(_scripts(best)), figures)
+    scripts, failed = tuple(_scripts(best)), _rows(FailedRehearsal, best.get("failed"))
+    return Stamp(best["facts"], best["time"], now, stages, scaling, best.get("level"), scripts, figures, failed)
 
 
 def measurements(folder: Path) -> list[tuple[dict[str, str], Measurement]]:
@@ -222,7 +234,7 @@ def write(snapshot: Snapshot, stages: Sequence[str], measured: Mapping[str, Any]
             entry["level"] = snapshot.ranks.level
             entry["bandwidth"] = [asdict(row) for row in bandwidth.merge_ranks(snapshot.ranks.ranks)]
             entry["scaling"] = [asdict(run) for run in bandwidth.merge_scaling(snapshot.ranks.ranks)]
-        key = f"{facts['config'][:16]} on {facts['gpus']}"
+        key = _key(facts)
         if not entry.get("bandwidth") and (before := entries.get(key, {})).get(
             "bandwidth"
         ):  # quick level: no bandwidth
@@ -231,24 +243,55 @@ def write(snapshot: Snapshot, stages: Sequence[str], measured: Mapping[str, Any]
         known = entries.get(key, {})
         entry |= _of_scripts(known if known.get("facts") == facts else {}, snapshot.rehearsal)
         entries[key] = entry
-        path = folder / FOLDER / FILE
-        files.write(path, json.dumps({"schema": SCHEMA, "entries": entries}, indent=1) + "\n", mode=0o600)
+        return _save(folder, entries)
+
+
+def _key(facts: Mapping[str, str]) -> str:
+    return f"{facts['config'][:16]} on {facts['gpus']}"
+
+
+def _save(folder: Path, entries: Mapping[str, Any]) -> Path:
+    path = folder / FOLDER / FILE
+    files.write(path, json.dumps({"schema": SCHEMA, "entries": entries}, indent=1) + "\n", mode=0o600)
     return path
 
 
 def _of_scripts(known: Mapping[str, Any], rehearsal: Rehearsal | None) -> dict[str, Any]:
     """Return what an entry has of scripts: those of the entry before, and this one with its measurements."""
     scripts, figures = _scripts(known), list(_rows(Measurement, known.get("measurements")))
+    failed = list(_rows(FailedRehearsal, known.get("failed")))
     if rehearsal is not None and (sha256 := rehearsal.script_sha256) is not None:
+        failed = [one for one in failed if one.script_sha256 != sha256]
         scripts = [*(one for one in scripts if one != sha256), sha256]
     if rehearsal is not None and (new := rehearsal.measurement) is not None:
         same = (new.script_sha256, new.arguments_sha256)
         figures = [one for one in figures if (one.script_sha256, one.arguments_sha256) != same]
         figures += [*(run.measurement for run in rehearsal.scaling if run.measurement is not None), new]
+    kept = {"failed": [asdict(one) for one in failed]} if failed else {}
     if not scripts:
-        return {}
+        return kept
     rows = [asdict(one) for one in figures[-_MOST_SCRIPTS:]]
-    return {"rehearsed": scripts[-_MOST_SCRIPTS:], "measurements": rows}
+    return {"rehearsed": scripts[-_MOST_SCRIPTS:], "measurements": rows, **kept}
+
+
+def add_failure(snapshot: Snapshot, check: str, arguments_sha256: str) -> None:
+    """Add to the entry of this config and set of GPUs, if there is one, that the script failed. Raises MgpuError."""
+    facts, rehearsal, config = fingerprint(snapshot), snapshot.rehearsal, snapshot.config
+    if facts is None or config is None or rehearsal is None or rehearsal.script_sha256 is None:
+        return
+    folder, key = Path(config.path).parent, _key(facts)
+    if key not in _read(folder)[0]:
+        return
+    sha256, now = rehearsal.script_sha256, durations.now()
+    with _lock_folder(folder):
+        entries, _ = _read(folder)
+        if (entry := entries.get(key)) is None:
+            return
+        before = [one for one in _rows(FailedRehearsal, entry.get("failed")) if one.script_sha256 != sha256]
+        failed = [*before, FailedRehearsal(sha256, arguments_sha256, check, now)][-_MOST_SCRIPTS:]
+        passed = [one for one in _scripts(entry) if one != sha256]
+        entries[key] = {**entry, "failed": [asdict(one) for one in failed], "rehearsed": passed}
+        _save(folder, entries)
 
 
 @contextlib.contextmanager

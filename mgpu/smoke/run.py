@@ -17,7 +17,7 @@ from mgpu.launchers.run_folder import SMOKE_TEST, claim_folder, plan_folder
 from mgpu.probes import prefetch
 from mgpu.process import scratch, signals
 from mgpu.report import document, output, screen
-from mgpu.smoke import baseline, diagnosis, formats, machines, memory_kept, nccl_log, user_script
+from mgpu.smoke import baseline, culprit, diagnosis, formats, machines, memory_kept, nccl_log, user_script
 from mgpu.smoke import config_under_test as subjects
 from mgpu.smoke import report as smoke_report
 from mgpu.smoke import screen as screens
@@ -54,6 +54,7 @@ def run(request: Request) -> int:
 
 def _run(request: Request, started: float) -> int:
     target = user_script.resolve_target(request)
+    user_script.check_syntax(target)
     with scratch.folder() as place:
         subject = subjects.load_subject(request, place)
         user_script.check_config(request, subject)
@@ -157,6 +158,8 @@ def _conclude(snapshot: Snapshot, subject: Subject, request: Request, started: f
     )
     wanted = request.stamp and not subject.changed and smoke_report.strategy_tested(ranks)
     stamped = _stamp(snapshot, ranks) if verdict == "passed" and wanted else None
+    if verdict == "failed" and wanted and (cause := culprit.find_cause(outcomes)) is not None:
+        user_script.record_failure(snapshot, request, cause.check.id)
     # A copy made for this run is deleted at the end, so the result names the original config.
     snapshot = replace(snapshot, config=replace(subject.config, path=subject.name))
     result = smoke_report.Result(snapshot, outcomes, verdict, code, time.monotonic() - started, stamped)

@@ -143,6 +143,7 @@ from mgpu.snapshot.smoke_facts import (
     Bandwidth,
     Baseline,
     Checkpoint,
+    FailedRehearsal,
     NcclLine,
     NcclLog,
     PairRun,

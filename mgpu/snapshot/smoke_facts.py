@@ -244,6 +244,16 @@ class Baseline:
 
 
 @dataclass(frozen=True)
+class FailedRehearsal:
+    """A script that failed with a verified config, and has not passed since."""
+
+    script_sha256: Label
+    arguments_sha256: Label
+    check: Label  # that names the failure
+    at: Label
+
+
+@dataclass(frozen=True)
 class Stamp:
     """The verified facts (None: none for this config), and the same facts now."""
 
@@ -255,4 +265,5 @@ class Stamp:
     level: Label | None = None  # of that test; None: written by an older mgpu
     rehearsed: tuple[Label, ...] = ()  # hashes of the scripts that passed with this config
     measurements: tuple[Measurement, ...] = ()  # of those scripts, on this machine with this config
+    failed: tuple[FailedRehearsal, ...] = ()  # scripts that failed with this config after that test
     refused: Text | None = None  # why the stamp file is not valid here; None: it is valid, or there is none

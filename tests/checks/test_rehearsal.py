@@ -176,6 +176,8 @@ CASES = (
         rehearsal=rehearsal(rehearsed_rank(0, raised=LOST), KILLED, ended="failed")),
     well("collectives_differ", "1 collective of the script"),
     well("collectives_differ", "no explicit", rehearsal=two({"calls": ()}, {"calls": ()})),
+    skips("collectives_differ", "no optimizer step",
+        rehearsal=two({"calls": (), "optimizers": ()}, {"calls": (), "optimizers": ()})),
     well("collectives_differ", "2 collectives",  # rank 1 failed before its call
         rehearsal=two({"calls": EXTRA}, {"raised": "ValueError: no"}, ended="failed")),
     well("collectives_differ", "2 collectives",  # of a group of one rank

@@ -137,7 +137,7 @@ class Kept:
                 continue
             self._known.add(one["path"])
             self._copied += one.get("copied", 0)
-        self._read = index.tell()
+        self._read = index.seek(0, os.SEEK_CUR)
 
     def _copy(self, name: str, found: os.stat_result) -> dict[str, Any]:
         if stat.S_ISLNK(found.st_mode):

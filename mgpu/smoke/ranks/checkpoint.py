@@ -74,7 +74,8 @@ def _save_and_load(here: Here, base: Path, folder: Path) -> str:
         if here.orders.strategy != "ddp" and here.world > 1:
             sharded.run(here, folder, full_checkpoint.tensors_of(state))
             saved += " + sharded"
-        done = f"{saved}, loads on {'/'.join(map(str, counts))} {'ranks' if here.world > 1 else 'rank'}"
+        on = " and ".join(", ".join(map(str, counts)).rsplit(", ", 1))
+        done = f"{saved}, loads on {on} {'ranks' if here.world > 1 else 'rank'}"
     else:
         done = f"{saved}, not visible on every host"
     _barrier(here, "wait until all ranks have read the checkpoint")
