@@ -77,8 +77,18 @@ def _text(request: Request, found: Examined) -> str:
         append_summary(formats.markdown_table(found.outcomes, found.snapshot, report))
     changes = [f"{c.what}: {c.text}" for c in found.changes or ()]
     return formats.text(
-        request.format, found, report, lambda: plain_text(replace(request, verbose=True), found), changes
+        request.format, found, report, lambda: plain_text(replace(request, verbose=True), found), changes, _cause(found)
     )
+
+
+def _cause(found: Examined) -> str:
+    """Return the ID of the check that found the root cause in a log; "" if there is no log, or no cause."""
+    if found.snapshot.log is None:
+        return ""
+    from mgpu.engine import root_cause
+
+    first = root_cause.choose(found.outcomes, found.snapshot.log, None).first
+    return first.id if first else ""
 
 
 def plain_text(request: Request, found: Examined) -> str:
