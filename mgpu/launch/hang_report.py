@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from mgpu import quantities
 from mgpu.engine import Outcome
+from mgpu.errors import clip
 from mgpu.hangs import hang_watch
 from mgpu.launch.run_json import HangOfRun, RankOfHang
 from mgpu.report import screen as report_screen
@@ -82,7 +83,7 @@ def table(hang: Hang, screen: Screen) -> list[Line]:
     cells = [[row[place] for place in shown] for row in (_HEADS, *rows)] if rows else []
     if any(len(text) > screen.width for text in _padded(cells)):  # the line matters more than the size
         cells = [[*row[:-2], row[-2].partition(" of ")[0], row[-1]] for row in cells]
-    return [[(text[: screen.width], "" if number else "bold")] for number, text in enumerate(_padded(cells))]
+    return [[(clip(text, screen.width), "" if number else "bold")] for number, text in enumerate(_padded(cells))]
 
 
 def _padded(cells: Sequence[Sequence[str]]) -> list[str]:
@@ -100,7 +101,7 @@ def _state(rank: HangRank) -> str:
 def _line(rank: HangRank) -> str:
     own = rank.own_frame
     if own is not None:
-        return f"{own.place}  {own.text}".strip()[:_WIDEST]
+        return clip(f"{own.place}  {own.text}".strip(), _WIDEST)
     return (rank.waits_for or (f"kernel: {rank.kernel_wait}" if rank.kernel_wait else "") or "unknown")[:_WIDEST]
 
 
