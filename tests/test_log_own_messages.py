@@ -9,6 +9,7 @@ from mgpu import engine
 from mgpu.engine import root_cause, selections
 from mgpu.process import notices, run_log
 from mgpu.readers.log import read
+from tests.conftest import Run
 
 _STOP = (
     "W1201 10:55:02.503000 254 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, shutting "
@@ -82,3 +83,12 @@ def test_messages_of_mgpu_are_no_errors_of_the_program(tmp_path: Path) -> None:
 def test_uncertain_findings_are_those_that_stop_no_run() -> None:
     of_hang = [check for check in engine.checks_of(selections.HANG) if check.severity.name == "INFO"]
     assert {check.id for check in of_hang} == set(own_messages.UNCERTAIN)
+
+
+def test_github_has_the_root_cause_first(mgpu: Run, tmp_path: Path) -> None:
+    raised = 'Traceback (most recent call last):\n  File "/w/train.py", line 3, in <module>\n    f()\nValueError: bad\n'
+    child = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \ntrain.py FAILED\n"
+    lines = "".join(f"[rank1]: {line}\n" for line in raised.splitlines())
+    (tmp_path / "run.log").write_text(f"[rank0]: step 1\n{lines}Traceback (most recent call last):\n{child}")
+    shown = mgpu("doctor", "--log", "run.log", "--format", "github").stdout.splitlines()
+    assert len(shown) > 2 and ",title=log_exception::" in shown[0], shown

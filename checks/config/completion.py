@@ -22,7 +22,9 @@ from ._config_file import (
 )
 from ._deepspeed_values import precisions
 from ._schema import LAUNCHERS, deepspeed_settings, readable_deepspeed_file
+from ._spelling import intended_name
 from .gpus import gpus_and_ranks
+from .keys import TOP_KEYS
 from .zero_file import precision_beside_file
 
 
@@ -58,7 +60,7 @@ def config_options_missing(config: Config) -> Answer:
     Fix: Pass them on the command line, or write them to the file.
     More: machine_rank differs on each node, so it belongs on the command line.
     """
-    missing = list(_missing_values(config))
+    missing = [one for one in _missing_values(config) if not _is_misspelled(config, one.option)]
     if missing and config.loader is not None and not config.loader.accepted:
         return Skip("accelerate rejects the file even with these options")
     if not missing:
@@ -76,6 +78,13 @@ def config_options_missing(config: Config) -> Answer:
         {"options": " ".join(options)},
         place=place_of(config, _key_to_show(config, missing[0].option)),
     )
+
+
+def _is_misspelled(config: Config, option: str) -> bool:
+    """Whether the file has a misspelled key for it, which config_key_unknown reports: nothing else is missing then."""
+    if option in config.values:
+        return False
+    return any(intended_name(key, TOP_KEYS) == option for key in config.values if key not in TOP_KEYS)
 
 
 def _key_to_show(config: Config, option: str) -> str:

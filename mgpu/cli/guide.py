@@ -18,6 +18,7 @@ from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.file_reading import read_own
 from mgpu.report import screen as report_screen
+from mgpu.scheduler.cluster_files import has_cluster
 from mgpu.structured_text import json_of
 from mgpu.text import visible
 
@@ -104,19 +105,9 @@ _NOT_YET = (
 def _unconfigured(doctor: Step) -> Step:
     """The step if there is no config. On a Slurm login node it configures for Slurm's nodes."""
     purpose = "a few questions, then a config"
-    if doctor.text.startswith(_WORDS["no_gpu"]) and shutil.which("sbatch") and _has_cluster():
+    if doctor.text.startswith(_WORDS["no_gpu"]) and shutil.which("sbatch") and has_cluster():
         return Step("mgpu configure", purpose, "todo", "no ./accelerate.yaml; Slurm detected", "mgpu configure --slurm")
     return Step("mgpu configure", purpose, "todo", "no ./accelerate.yaml")
-
-
-# Where Slurm's commands look for their configuration, besides $SLURM_CONF: slurm.schedmd.com/slurm.conf.html and
-# configless_slurm.html.
-_SLURM_CONF = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
-
-
-def _has_cluster() -> bool:
-    """Whether Slurm's commands have a cluster: they may be installed without one."""
-    return "SLURM_CONF" in os.environ or any(Path(name).exists() for name in _SLURM_CONF)
 
 
 def for_slurm(config: Path) -> bool:

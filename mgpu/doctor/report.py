@@ -17,6 +17,7 @@ from mgpu.engine.verdict import Verdict
 from mgpu.report import demo, describe, document, findings, output
 from mgpu.report.output import append_summary, to_stderr, write_text
 from mgpu.report.screen import WIDTH_PLAIN, Line, Screen, unstyled, wrapped
+from mgpu.scheduler.cluster_files import has_cluster
 from mgpu.snapshot import Snapshot
 from mgpu.text import counted
 from mgpu.version import __version__
@@ -77,8 +78,18 @@ def _text(request: Request, found: Examined) -> str:
         append_summary(formats.markdown_table(found.outcomes, found.snapshot, report))
     changes = [f"{c.what}: {c.text}" for c in found.changes or ()]
     return formats.text(
-        request.format, found, report, lambda: plain_text(replace(request, verbose=True), found), changes
+        request.format, found, report, lambda: plain_text(replace(request, verbose=True), found), changes, _cause(found)
     )
+
+
+def _cause(found: Examined) -> str:
+    """Return the ID of the check that found the root cause in a log; "" if there is no log, or no cause."""
+    if found.snapshot.log is None:
+        return ""
+    from mgpu.engine import root_cause
+
+    first = root_cause.choose(found.outcomes, found.snapshot.log, None).first
+    return first.id if first else ""
 
 
 def plain_text(request: Request, found: Examined) -> str:
@@ -315,7 +326,8 @@ def _advice(
             ("mgpu configure --yes", "write a config for two CPU ranks"),
             ("mgpu smoke-test --cpu 2", "test a launch on the CPU"),
         ]
-        if snapshot.slurm and snapshot.slurm.commands_found and snapshot.slurm.job_id is None:
+        slurm = snapshot.slurm
+        if slurm and slurm.commands_found and slurm.job_id is None and (request.away or has_cluster()):
             pairs.append(("srun --gres=gpu:1 mgpu doctor", "check a GPU node of this cluster"))
             pairs.append(("mgpu configure --slurm", "write a config and job for it"))
         pairs.append(("mgpu doctor --save FILE", "on the GPU machine, then here:"))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from mgpu import quantities
 from mgpu.engine import Outcome
+from mgpu.errors import clip
 from mgpu.hangs import hang_watch
 from mgpu.launch.run_json import HangOfRun, RankOfHang
 from mgpu.report import screen as report_screen
@@ -127,7 +128,7 @@ def _state(rank: HangRank) -> str:
 def _line(rank: HangRank) -> str:
     own = rank.own_frame
     if own is not None:
-        return f"{own.place}  {own.text}".strip()[:_LONGEST]
+        return clip(f"{own.place}  {own.text}".strip(), _LONGEST)
     return (rank.waits_for or (f"kernel: {rank.kernel_wait}" if rank.kernel_wait else "") or "unknown")[:_WIDEST]
 
 

@@ -12,7 +12,7 @@ from mgpu.report import failed_values, findings
 from mgpu.report.screen import Line, Screen, Style, columned
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import SIGNAL_NAMES, EndedRank
-from mgpu.text import listed, plural
+from mgpu.text import clean, listed, plural
 
 if TYPE_CHECKING:
     from mgpu.engine.root_cause import Cause, Verdict
@@ -30,6 +30,7 @@ _LABEL = 15
 _SECONDARY = 8  # causes to keep; the log of a thousand ranks may have every one
 EVIDENCE_LINES = 3
 _SOURCE_LINES = 2  # of one line of the source
+_NARROWEST = 20  # columns of code
 OTHERS_SHOWN = 3
 _FORESEEN_SHOWN = 2
 _LINES_WITH_VALUES = 2  # of the user's code
@@ -228,6 +229,17 @@ def clipped_row(screen: Screen, label: str, text: str, lines: int) -> list[Line]
     return row(screen, label, text)[: lines + (screen.narrow and bool(label))]
 
 
+def _code_rows(screen: Screen, label: str, code: str) -> list[Line]:
+    """Return rows of code, whose words can be longer than the screen is wide; "..." in place of what is left out."""
+    import textwrap
+
+    width = max(_NARROWEST, screen.width - (2 if screen.narrow else _LABEL))
+    lines = textwrap.wrap(clean(code), width, break_on_hyphens=False) or [""]
+    if len(lines) > _SOURCE_LINES:
+        lines = [*lines[: _SOURCE_LINES - 1], f"{lines[_SOURCE_LINES - 1][: width - 3]}..."]
+    return [one for at, line in enumerate(lines) for one in row(screen, "" if at else label, line)]
+
+
 def rank_text(first: FailedRankEntry) -> str:
     """Describe a failed rank: "rank 2 (GPU 2, host node7), killed by SIGKILL, no traceback"."""
     gpu = "" if first["gpu"] is None else f"GPU {first['gpu']}"
@@ -253,7 +265,7 @@ def _evidence(cause: CauseEntry, screen: Screen) -> list[Line]:
     if error := cause["evidence"].get("nccl_error"):
         shown += clipped_row(screen, "NCCL's error", str(error), EVIDENCE_LINES)
     for at, code in enumerate(str(cause["evidence"].get("source") or "").splitlines()):
-        shown += clipped_row(screen, "Source" if not at else "", code, _SOURCE_LINES)
+        shown += _code_rows(screen, "Source" if not at else "", code)
     return shown
 
 

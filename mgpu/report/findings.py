@@ -190,7 +190,8 @@ def repetition(other: Outcome, first: Outcome) -> str:
     fixes = [fix.text for fix in problem.fixes if fix.text]
     if other.status == "info" or not fixes or fixes == [f.text for f in (first.problem or problem).fixes if f.text]:
         return f"{place}{problem.title}"
-    return f"{place}{problem.title}. Fix: {' '.join(fixes)}"
+    end = "" if problem.title.endswith(("?", ".")) else "."  # "Did you mean mixed_precision?"
+    return f"{place}{problem.title}{end} Fix: {' '.join(fixes)}"
 
 
 def _block(outcome: Outcome, screen: Screen, position: str, command: str, verbose: bool, check: str = "") -> list[Line]:

@@ -107,12 +107,22 @@ class Judged(Protocol):
         """The duration in seconds."""
 
 
-def text(format: str, judged: Judged, report: Report, details: Callable[[], str], changes: Sequence[str] = ()) -> str:
-    """The report as JUnit, GitHub commands or Markdown. `details` renders the whole screen, for Markdown only."""
+def text(
+    format: str,
+    judged: Judged,
+    report: Report,
+    details: Callable[[], str],
+    changes: Sequence[str] = (),
+    cause: str = "",
+) -> str:
+    """The report as JUnit, GitHub commands or Markdown. `details` renders the whole screen, for Markdown only.
+
+    `cause`: the check that found the root cause of a failed run.
+    """
     if format == "junit":
         return junit(judged.outcomes, judged.snapshot, judged.verdict, judged.seconds, report)
     if format == "github":
-        return github(judged.outcomes, report)
+        return github(judged.outcomes, report, cause)
     return markdown(judged.outcomes, judged.snapshot, report, details(), changes)
 
 
@@ -221,21 +231,23 @@ def _property(text: object) -> str:
 _COMMAND = {"fail": "error", "crash": "error", "warn": "warning", "info": "notice", "waived": "notice"}
 
 
-def github(outcomes: Sequence[Outcome], report: Report) -> str:
+def github(outcomes: Sequence[Outcome], report: Report, cause: str = "") -> str:
     """Return workflow commands that annotate the run, most severe first, and the verdict as the last line.
+
+    What the check `cause` found is the first.
 
     GitHub shows at most ten annotations of each kind, so consequences are part of their cause's annotation.
     """
-    lines = workflow_commands(outcomes)
+    lines = workflow_commands(outcomes, cause=cause)
     return "\n".join([*lines, clean(f"{report.word}  {report.text}")]) + "\n"
 
 
-def workflow_commands(outcomes: Sequence[Outcome], base: str = "") -> list[str]:
+def workflow_commands(outcomes: Sequence[Outcome], base: str = "", cause: str = "") -> list[str]:
     """Return a workflow command for each problem, each unknown fact and each remark.
 
     Paths inside the folder `base` are relative to it.
     """
-    roots = findings.in_order(outcomes)
+    roots = sorted(findings.in_order(outcomes), key=lambda outcome: outcome.check.id != cause)
     effects = explained(outcomes)
     lines = [_annotation(o, effects.get(id(o), []), base) for o in roots]
     unsettled = dict.fromkeys(

@@ -26,7 +26,9 @@ def read_snapshot(path: Path) -> Snapshot:
         # Older versions of mgpu saved the secrets of a config.
         return mask_secrets(loads(file_reading.read(path, most=_LARGEST_FILE).decode("utf-8")))
     except (OSError, UnicodeDecodeError) as error:
-        message = f"cannot read {path}: {reason(error)}"
+        message = f"{path} is not a machine saved by mgpu doctor --save: it is not text"
+        if isinstance(error, OSError):
+            message = f"cannot read {path}: {error.strerror or reason(error)}"
         if isinstance(error, OSError) and error.errno == errno.EFBIG:
             message = f"{path} is larger than any saved machine ({_LARGEST_FILE >> 20} MiB)"
         raise MgpuError(message, errors.USAGE) from None

@@ -252,5 +252,6 @@ def columned(head: Line, text: str, screen: Screen, style: Style = "", least: in
 
 def headed(word: str, style: Style, text: str, screen: Screen) -> list[Line]:
     """A verdict: its word and its details, wrapped."""
-    first, *rest = wrapped(text, screen.width, " " * (len(word) + 2))
+    indent = " " * (len(word) + 2)
+    first, *rest = wrapped(text, screen.width, indent, "" if screen.narrow else indent)
     return [[(word, style), (first[len(word) :], "")], *unstyled(rest)]

@@ -125,6 +125,8 @@ CASES = (
     # config_options_missing, config_master_is_loopback
     warns("config_options_missing", "complete only with --num_processes", "--num_processes GPUS_OF_ALL_NODES ...",
         at=(1, 1), config=without("num_processes")),
+    well("config_options_missing", "the file is complete",  # config_key_unknown reports the misspelled key
+        config=replace(without("num_processes"), values={**without("num_processes").values, "num_processe": 2})),
     skips("config_options_missing", "rejects the file even", config=replace(without("num_processes"), loader=REFUSED)),
     *(
         warns("config_options_missing", "complete only with --num_processes", "--num_processes",
