@@ -31,6 +31,8 @@ _OF_MODELS = (
 )
 # DeepSpeed's engine and FSDP forward methods that they do not have; fully_shard wraps nothing.
 _FORWARDS = re.compile(r"fsdp|deepspeed|fully_?shard|parallelism_config|zero_?stage|megatron", re.IGNORECASE)
+_PREPARE = r"accelerate\.Accelerator\(\)\.prepare"
+_PIPELINE = re.compile(r"diffusers\..*Pipeline")
 _ASKS_FIRST = re.compile(r"hasattr|isinstance|TPU|XLA|distributed_type|loss_scaler is None|module")
 # Methods of DistributedDataParallel (torch 2.13), and of DeepSpeed's engine, which a script may use instead.
 _OF_WRAPPER = re.compile(
@@ -61,6 +63,9 @@ def script_wrapped_model_on_one_rank(script: Script) -> Answer:
     wrapped = visibly_called(script, calls(script, WRAPPED))
     if not wrapped:
         return Ok("no visible call of a wrapped model")
+    made = calls(script, WRAPPED.replace(r"\(\)", ""))
+    if made and all(call.keywords.get("broadcast_buffers") == "False" for call in made):
+        return Ok("the wrapper does not broadcast buffers: its call in evaluation waits for no rank")
     wrong = [call for call in wrapped if ONE_RANK.intersection(call.guards) and "single" not in call.guards]
     if not wrong:
         return Ok(f"{counted(len(wrapped), 'call')} of the wrapped model, none on one rank only")
@@ -82,7 +87,7 @@ def script_method_of_wrapped_model(script: Script) -> Answer:
     methods = visibly_called(script, calls(script, rf"(?:{PREPARED}|{re.escape(DDP)}\(\))\.\w+"))
     if _has_forwarding_wrapper(script):
         return Skip("with FSDP or DeepSpeed, the wrapper forwards the model's methods")
-    wrong = [call for call in methods if _lacks_method(call)]
+    wrong = [call for call in methods if _lacks_method(call) and not _is_pipeline(script, call)]
     if not methods:
         return Ok("no method of a wrapped model is called")
     if not wrong:
@@ -99,6 +104,12 @@ def script_method_of_wrapped_model(script: Script) -> Answer:
         wrong[1:],
         why=f"On several GPUs: AttributeError: 'DistributedDataParallel' object has no attribute '{what}'.",
     )
+
+
+def _is_pipeline(script: Script, method: ScriptCall) -> bool:
+    """Whether prepare() got a pipeline of diffusers, which is no module: it returns such an object as it is."""
+    given = [one for call in calls(script, _PREPARE) for one in call.arguments]
+    return "accelerate" in method.name and any(_PIPELINE.search(one) for one in given)
 
 
 def _lacks_method(call: ScriptCall) -> bool:

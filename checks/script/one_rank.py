@@ -10,7 +10,7 @@ from mgpu.command_line import python
 from mgpu.snapshot import InScript, Script, ScriptCall
 from mgpu.text import counted
 
-from ._calls import argument, calls, finding, reached_calls, sets, text_of
+from ._calls import DDP, argument, calls, finding, reached_calls, sets, text_of
 from ._rank_paths import (
     ONE_RANK,
     PREPARED,
@@ -94,7 +94,9 @@ def script_loads_on_one_rank(script: Script) -> Answer:
 
     Fix: Load it on every rank, or before the model is wrapped.
     """
-    loads = visibly_called(script, calls(script, rf"(?:{WRAPPED}|{PREPARED})(?:\.module)?\.load_state_dict"))
+    # FSDP's ranks load together, and its options decide which of them have the file.
+    wrapper = rf"{re.escape(DDP)}\(\)|{PREPARED}"
+    loads = visibly_called(script, calls(script, rf"(?:{wrapper})(?:\.module)?\.load_state_dict"))
     wrong = [call for call in loads if _is_on_one_rank(call) and not _is_loaded_by_others(script, loads, call)]
     if not wrong:
         return Ok(f"{counted(len(loads), 'load')} into a wrapped model, none on one rank only")

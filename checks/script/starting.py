@@ -22,6 +22,7 @@ _NAMES = "https://docs.python.org/3/library/exceptions.html#NameError"
 # Methods that Python calls, most of them in no training run: to copy, print or compare an object.
 _BY_PYTHON = re.compile(r"(?:.*\.)?(?!__(?:init|new|call|iter|next|len|getitem|enter)__)__\w+__")
 _PDB = "https://docs.python.org/3/library/pdb.html"
+_IN_HANDLER = re.compile("except")
 _DEBUGGER = r"breakpoint|(?:pdb|ipdb|pudb)\.(?:set_trace|pudb)|IPython\.embed"
 
 
@@ -175,7 +176,8 @@ def script_stops_in_debugger(script: Script) -> Answer:
 
     Fix: Remove the line.
     """
-    found = in_every_run(script, reached_calls(script, _DEBUGGER))
+    reached = [call for call in reached_calls(script, _DEBUGGER) if not any(map(_IN_HANDLER.match, call.within))]
+    found = in_every_run(script, reached)
     if not found:
         return Ok("no line stops every run in a debugger")
     return finding(

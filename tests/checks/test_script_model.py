@@ -17,6 +17,18 @@ model = DDP(torch.nn.Linear(2, 2).to(rank), device_ids=[rank])
 """
 ENCODES = HEAD + "model.encode(x)\n"
 ASKS = HEAD + "if hasattr(model, 'encode'):\n    model.encode(x)\n"
+EVALUATES = "if rank == 0:\n    with torch.no_grad():\n        print(model(x))\n"
+PIPELINE = """\
+from accelerate import Accelerator
+from diffusers import {0}
+accelerator = Accelerator()
+model = {0}.from_pretrained("runwayml/stable-diffusion")
+model, optimizer = accelerator.prepare(model, optimizer)
+for batch in loader:
+    accelerator.backward(model(batch))
+    optimizer.step()
+model.save_pretrained("out")
+"""
 FSDP = HEAD.replace("import DistributedDataParallel as DDP", "import DistributedDataParallel as DDP\nimport deepspeed")
 
 CASES = (
@@ -25,6 +37,12 @@ CASES = (
     well("script_wrapped_model_on_one_rank", "1 call",
         script=good("collectives-evaluation-through-the-wrapped-model")),
     well("script_wrapped_model_on_one_rank", "no visible call of a wrapped model", script=read(HEAD)),
+    informs("script_wrapped_model_on_one_rank", "only on rank 0", "model.module(", script=read(HEAD + EVALUATES)),
+    well("script_wrapped_model_on_one_rank", "does not broadcast buffers", script=read(
+        HEAD.replace("[rank])", "[rank], broadcast_buffers=False)") + EVALUATES)),
+    warns("script_method_of_wrapped_model", "save_pretrained() is called on the wrapped model", "unwrap_model",
+        script=read(PIPELINE.format("UNet2DConditionModel"))),
+    well("script_method_of_wrapped_model", "none of a method", script=read(PIPELINE.format("DiffusionPipeline"))),
     warns("script_method_of_wrapped_model", "generate() is called on the wrapped model", "unwrap_model(model).generate",
         script=bad("collectives-method-of-the-wrapped-model")),
     warns("script_method_of_wrapped_model", "line 7: encode() is called", "model.module.encode(", script=read(ENCODES)),

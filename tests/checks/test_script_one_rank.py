@@ -127,6 +127,9 @@ CASES = (
     *(warns("script_loads_on_one_rank", "only rank 0 loads this", "before the model is wrapped",
         script=read(HEAD + text.format("torch.load(other)"))) for text in (LOADS_TOO, IN_ELSE)),
     well("script_loads_on_one_rank", "0 loads", script=read(HEAD + BEFORE)),
+    well("script_loads_on_one_rank", "0 loads", script=read((HEAD + LOADS).replace(
+        "torch.nn.parallel import DistributedDataParallel",
+        "torch.distributed.fsdp import FullyShardedDataParallel as DistributedDataParallel"))),
     well("script_loads_on_one_rank", "1 load", script=read(HEAD + LOADS.replace("if dist.get_rank() == 0", "if True"))),
     warns("script_sends_from_every_rank", "src=torch.distributed.get_rank() is another rank", "src=0",
         script=read(HEAD + SENDS)),

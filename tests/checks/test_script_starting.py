@@ -118,6 +118,7 @@ CASES = (
         "if args.debug:\n    breakpoint()\n",
         "def show(x):\n    import pdb\n    pdb.set_trace()\n",
         "try:\n    main()\nexcept Exception:\n    import pdb\n    pdb.post_mortem()\n",
+        "try:\n    main()\nexcept Exception:\n    import IPython\n    IPython.embed()\n",
         "if rank == 0:\n    breakpoint()\n")),
     warns("script_stops_in_debugger", "pdb.set_trace() stops", "Remove",
         script=read("import pdb\nfor batch in loader:\n    pdb.set_trace()\n")),
