@@ -147,6 +147,15 @@ def test_who_comes_past_a_condition(text: str) -> None:
     ("text", "speaks"),
     [
         ("from accelerate import Accelerator\naccelerator = Accelerator()", "accelerate"),
+        (
+            "import accelerate, transformers\nstate = accelerate.PartialState()\ntransformers.Trainer(model).train()",
+            "trainer",
+        ),
+        (
+            "import accelerate, transformers\naccelerator = accelerate.Accelerator()\nmodel = accelerator.prepare(model)\n"
+            "class Loss(transformers.Trainer): pass\nLoss()",
+            "accelerate",
+        ),
         ("import transformers\ntransformers.Trainer(model).train()", "trainer"),
         ("from trl import SFTTrainer\nclass Mine(SFTTrainer): pass\nMine(model).train()", "trainer"),
         ("import pytorch_lightning as pl\npl.Trainer().fit(model)", "lightning"),

@@ -31,6 +31,7 @@ _STARTS_GROUP = re.compile(
     re.IGNORECASE,
 )
 _ACCELERATE = re.compile(r"accelerate\.(?:Accelerator|PartialState|AcceleratorState)$")
+_BY_ACCELERATE = re.compile(r"\.prepare\w*$|[Aa]ccelerator(?:\(\))?\.(?:backward|accumulate)$")
 _DEEPSPEED = re.compile(r"deepspeed\.(?:initialize|init_distributed)$")
 # Parts of these libraries that work in any process, without others.
 _OF_LIBRARY = re.compile(r"(?:accelerate|deepspeed|lightning|pytorch_lightning)\.")
@@ -151,7 +152,10 @@ def _library(names: set[str]) -> Framework | None:
         ("deepspeed", _DEEPSPEED),
         ("ddp", _BY_HAND),
     )
-    return next((kind for kind, pattern in kinds if any(pattern.match(name) for name in names)), None)
+    found = [kind for kind, pattern in kinds if any(pattern.match(name) for name in names)]
+    if found[:1] == ["accelerate"] and len(found) > 1 and not any(map(_BY_ACCELERATE.search, names)):
+        return found[1]  # the Accelerator only says which rank this is
+    return next(iter(found), None)
 
 
 def _wraps_only_if_distributed(walk: Walk, calls: Sequence[ScriptCall]) -> bool:
