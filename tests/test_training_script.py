@@ -152,8 +152,8 @@ def test_who_comes_past_a_condition(text: str) -> None:
             "trainer",
         ),
         (
-            "import accelerate, transformers\naccelerator = accelerate.Accelerator()\nmodel = accelerator.prepare(model)\n"
-            "class Loss(transformers.Trainer): pass\nLoss()",
+            "import accelerate, transformers as t\naccelerator = accelerate.Accelerator()\nm = accelerator.prepare(m)\n"
+            "class Loss(t.Trainer): pass\nLoss()",
             "accelerate",
         ),
         ("import transformers\ntransformers.Trainer(model).train()", "trainer"),
@@ -788,7 +788,7 @@ def test_the_doctor_names_what_it_did_not_examine(mgpu: Run, tmp_path: Path) -> 
     assert "Not examined: 1 module of the project (not valid in Python" in text and "../broken.py" in text
     assert "the source of libraries: fancy_engine; what is loaded by name at run time (line 3)" in text
     assert "No findings from" in text and "checks did not run: 1 module of the project could not be read" in text
-    assert "Next: mgpu smoke-test" in text and done.returncode == 3
+    assert "Next: mgpu configure then mgpu smoke-test" in text and done.returncode == 3
     (tmp_path / "pages.py").write_text("import torch\n", "utf-8")
     done = mgpu("doctor", "--script", "pages.py", cwd=tmp_path)
     assert "No training step was found in what was read" in " ".join(done.stdout.split()) and not done.returncode
@@ -829,7 +829,7 @@ def test_the_doctor_names_the_option_that_connects_the_ranks(mgpu: Run, tmp_path
     done = mgpu("doctor", "--script", "train.py", cwd=tmp_path)
     text = " ".join(done.stdout.split())
     assert "without --ddp, the ranks are not connected (script_needs_option)" in text and "warning" not in text
-    assert "Next: mgpu launch train.py --ddp" in text
+    assert "Next: mgpu configure then mgpu launch train.py --ddp" in text
 
 
 def test_the_doctor_starts_a_script_that_spawns_without_a_launcher(mgpu: Run, tmp_path: Path) -> None:
