@@ -321,7 +321,7 @@ def what_waiting_do(found: Verdict) -> str:
 
 
 def inside(rank: Rank) -> str:
-    """Return the collective in which a rank waits: " in all_reduce #42 of 1000 float", " in new_group"."""
+    """Return the collective in which a rank waits: " in all_reduce #42 of 1000 float32 values", " in new_group"."""
     return f" in {rank.pending.title}" if rank.pending else _torch_function(rank)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,13 @@ KINDS = {
     "hang_host_unreachable": "unreachable", "hang_rank_works": "busy", "hang_rank_in_debugger": "debugger",
     "hang_rank_elsewhere": "idle", "hang_rank_gone": "gone",
 }  # fmt: skip
+
+_SENT = re.compile(r"of (\d+) (float|long)\b")  # as the flight recorder has it
+
+
+def _words(found: re.Match[str]) -> str:
+    kind = {"float": "float32", "long": "int64"}[found[2]]
+    return f"of {found[1]} {kind} value{'' if found[1] == '1' else 's'}"
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,7 @@ class Planted:
     def filled(self, text: str) -> str:
         """Return a text with the lines."""
         there = line_of(self.program, "THERE") if "{there}" in text else ""
-        return text.format(here=self.line, there=there, step=_STEP)
+        return _SENT.sub(_words, text).format(here=self.line, there=there, step=_STEP)
 
     @property
     def missing(self) -> str:
