@@ -587,7 +587,7 @@ def test_the_plain_way_to_validate_means_the_same(line: str, monkeypatch: pytest
 
 def test_what_the_request_holds(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = asked()
-    assert plain == run.Request(answers=plain.answers)
+    assert plain == run.Request(answers=plain.answers, verified=plain.verified) and plain.verified is not None
     assert plain.answers == Answers()
     assert asked("--save-answers", "none").save_answers == ""
     assert asked("--save-answers", "x.toml").save_answers == "x.toml"

@@ -140,7 +140,8 @@ def test_a_script_that_fails_is_a_failure_with_its_line(mgpu: Run, tmp_path: Pat
     found = cause(document)
     assert code == errors.NOT_READY and found["id"] == "script_failed"
     assert found["file"].endswith("raises.py") and found["line"] == 15 and "rank 1" in found["title"]
-    assert "In raises.py:15, net is DistributedDataParallel, float32 on cpu; batch[0] is float32 [" in found["cause"]
+    assert "net.module[0] is Linear(in_features=8, out_features=16" in found["cause"]
+    assert "batch[0] is float32 [" in found["cause"]
     assert document["rehearsal"]["ended"] == "failed" and document["stamp"] is None
     log = tmp_path / document["rehearsal"]["log"]
     assert "RuntimeError" in log.read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from mgpu.launch import hang_report
 from mgpu.report import failure
@@ -39,5 +40,8 @@ def test_a_verdict_continues_under_its_text() -> None:
 def test_a_line_of_code_that_is_cut_says_so() -> None:
     frame = StackFrame("/w/train.py", 62, "main", "loss = F.cross_entropy(model(inputs), targets, label_smoothing=0.1)")
     hang = Hang(9.0, 1.0, (HangRank(0, 7, "sleeping", frames=(frame,)),), 1, 1)
-    assert texts(hang_report.table(hang, screen(200)))[-1].endswith("...")
-    assert texts(hang_report.table(hang, screen(60)))[-1].endswith("...")
+    assert texts(hang_report.table(hang, screen(200)))[-1].endswith("label_smoothing=0.1)")
+    narrow = texts(hang_report.table(hang, screen(60)))
+    assert max(map(len, narrow)) <= 60 and narrow[-1].endswith("label_smoothing=0.1)")
+    longer = Hang(9.0, 1.0, (HangRank(0, 7, "sleeping", frames=(replace(frame, text="x" * 300),)),), 1, 1)
+    assert texts(hang_report.table(longer, screen(400)))[-1].endswith("...")

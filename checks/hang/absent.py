@@ -45,7 +45,7 @@ def _resume(found: Sequence[Rank]) -> tuple[str, ...]:
         for host, numbers in pids.items()
         if numbers
     ]
-    return tuple(filter(None, commands))
+    return tuple(commands)
 
 
 @check(Severity.INFO, source=SOURCE)

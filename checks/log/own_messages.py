@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Tag, check
+from mgpu.command_line import shell
 from mgpu.signature import Row, signatures
 from mgpu.snapshot import Log
 
@@ -55,7 +56,7 @@ def log_run_hung(log: Log) -> Answer:
     named, said = _ID.search(text), _SAID.match(_ID.sub("", text))
     title, why, quiet = (said["title"], said["why"] or "", said["quiet"]) if said else (text, "", "")
     sent = f' mgpu stopped the run ("{stopped.text.removeprefix("mgpu: ")}").' if stopped else ""
-    explained = (f"mgpu doctor --explain {named[1]}",) if named else ()
+    explained = (shell("mgpu doctor --explain {:id}", named[1]),) if named else ()
     return Problem(
         title,
         f"{f'{why}.' if why and why[-1] not in '.)' else why} mgpu reported it while the run made no progress"
