@@ -131,3 +131,29 @@ def test_the_first_cause_says_it(code: str, error: str, inputs: bool, says: bool
     problem = found.outcome.problem
     assert (SAID in problem.cause) == says
     assert problem.fixes[0].text.startswith("Repair or leave out these samples") == says
+
+
+LOCALS = """\
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+import _mgpu_inputs
+
+def step(x, *, asks):
+    mine = locals() if asks else {}
+    out = torch.nn.functional.relu(x)
+    assert _mgpu_inputs.with_nan(sys._getframe())
+    kept = sys.getrefcount(x)
+    return mine, kept
+
+x = torch.full((2,), float("nan"))
+mine, _ = step(x, asks=True)
+assert mine["x"] is x and mine["asks"] is True, mine
+_, kept = step(x, asks=False)
+assert kept <= 4, kept  # this one, the caller's, the argument's: no copy of the variables
+"""
+
+
+def test_what_the_script_got_of_locals_stays(tmp_path: Path) -> None:
+    """Before Python 3.13, a frame has one copy of its variables, which `locals()` returns too."""
+    (tmp_path / "train.py").write_text(LOCALS)
+    subprocess.run([sys.executable, tmp_path / "train.py", str(INJECTED)], env=environment(tmp_path), check=True)

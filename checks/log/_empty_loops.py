@@ -12,9 +12,9 @@ from typing import Any
 
 from mgpu.check import Fix, Problem
 from mgpu.command_line import python
-from mgpu.snapshot import LineValues, Log, UncaughtException
+from mgpu.snapshot import LineValues, UncaughtException
 
-from ._messages import short_name
+from ._messages import exception_of, short_name
 
 _NO_BATCH = re.compile(
     r"DataLoader(?: of (?P<samples>\d+) samples?)?, batch_size (?P<size>\d+)(?P<drop>, drop_last)?"
@@ -35,11 +35,7 @@ _MAKE_SAMPLES = Fix(
 
 def with_empty_loop(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     """Return the problem with why a loop of its exception's line did not run."""
-    log: Log | None = facts.get("log")
-    place = problem.place
-    if log is None or place is None:
-        return problem
-    one = next((one for one in log.raised if (one.file, one.line) == (place.file, place.line)), None)
+    one = exception_of(problem, facts)
     return next(_explained(problem, one), problem) if one is not None else problem
 
 

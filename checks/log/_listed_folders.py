@@ -12,8 +12,10 @@ from typing import Any
 
 from mgpu.check import Fix, Problem
 from mgpu.command_line import shell
-from mgpu.snapshot import ListedFolder, Log
+from mgpu.snapshot import ListedFolder
 from mgpu.text import listed
+
+from ._messages import exception_of
 
 _ALIKE = 0.75  # of difflib; "trainer_state.pt" and "train_state.pt" are 0.93
 _LONGEST = 80  # characters of a path in a title
@@ -24,11 +26,7 @@ _MOST_ENTRIES = 1000  # that the recorder counts
 
 def with_folder(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     """Return the problem with what is in the folder of its exception."""
-    log: Log | None = facts.get("log")
-    place = problem.place
-    if log is None or place is None:
-        return problem
-    one = next((one for one in log.raised if (one.file, one.line) == (place.file, place.line)), None)
+    one = exception_of(problem, facts)
     folder = next((line.folder for line in one.recorded if line.folder), None) if one is not None else None
     if one is None or folder is None:
         return problem

@@ -6,8 +6,10 @@ The sentences that name a fix or a requirement are quoted as the fix.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
-from mgpu.check import Fix
+from mgpu.check import Fix, Problem
 from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import with_article
 
@@ -53,6 +55,15 @@ def advice(message: str) -> tuple[str, ...]:
         if len(text) > 8 and _ADVISES.search(text) and not _NO_ADVICE.search(text):
             found.append(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")
     return tuple(found[:_MOST])
+
+
+def exception_of(problem: Problem, facts: Mapping[str, Any]) -> UncaughtException | None:
+    """Return the log's exception that a problem is about: the one of its line."""
+    log: Log | None = facts.get("log")
+    place = problem.place
+    if log is None or place is None:
+        return None
+    return next((one for one in log.raised if (one.file, one.line) == (place.file, place.line)), None)
 
 
 def short_name(name: str) -> str:

@@ -6,11 +6,15 @@ Only of a launch: its recorder looks at the inputs when a loss is NaN.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from mgpu.check import Fix, Problem
 from mgpu.snapshot import Log
 from mgpu.text import listed
+
+from ._messages import exception_of
 
 _NAN = re.compile(r"(?i)\bnans?\b|isnan|isfinite|(?:not|non)[- _]?finite")
 _DATA = Fix(
@@ -19,15 +23,16 @@ _DATA = Fix(
 )
 
 
-def with_nan_inputs(problem: Problem, log: Log) -> Problem:
+def with_nan_inputs(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     """Return a problem about NaN with the inputs that had it; any other one as it is."""
-    first, place = log.first_nan, problem.place
-    if first is None or not first.inputs or place is None:
+    log: Log | None = facts.get("log")
+    first = log.first_nan if log is not None and problem.place is not None else None
+    if first is None or not first.inputs:
         return problem
-    raised = [one for one in log.raised if (one.file, one.line) == (place.file, place.line)]
-    texts = [problem.title, *(text for one in raised for text in (one.message, one.own_code or ""))]
-    conditions = [line.condition or "" for one in raised for line in one.recorded]
-    if not any(_NAN.search(text) for text in (*texts, *conditions)):
+    texts = [problem.title]
+    if (one := exception_of(problem, facts)) is not None:
+        texts += [one.message, one.own_code or "", *(line.condition or "" for line in one.recorded)]
+    if not any(map(_NAN.search, texts)):
         return problem
     return replace(
         problem,

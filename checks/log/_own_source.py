@@ -13,10 +13,10 @@ from typing import Any
 
 from mgpu.check import Fix, Problem
 from mgpu.command_line import shell
-from mgpu.snapshot import Definition, Log, UncaughtException
+from mgpu.snapshot import Definition, UncaughtException
 from mgpu.text import listed
 
-from ._messages import short_name
+from ._messages import exception_of, short_name
 from ._prepared_order import misnamed
 
 _MOST = 4  # lines of a finding
@@ -37,8 +37,7 @@ _WITHOUT_GRADIENTS = Fix(
 
 def with_source(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     """Return the problem with what the source says of its exception, and the lines that its values come from."""
-    log: Log | None = facts.get("log")
-    one = _exception_of(problem, log) if log is not None else None
+    one = exception_of(problem, facts)
     if one is not None and (other := misnamed(one)):
         problem = replace(problem, title=other.title, cause=other.cause, fix=other.fix)
     if one is None or not one.defined:
@@ -63,13 +62,6 @@ def with_source(problem: Problem, facts: Mapping[str, Any]) -> Problem:
 def _position(place: str) -> str:
     """Return "train.py:12" of "models/train.py:12 in main"."""
     return place.partition(" ")[0].rpartition("/")[2]
-
-
-def _exception_of(problem: Problem, log: Log) -> UncaughtException | None:
-    place = problem.place
-    if place is None:
-        return None
-    return next((one for one in log.raised if (one.file, one.line) == (place.file, place.line)), None)
 
 
 def _worth_showing(found: Sequence[Definition]) -> list[Definition]:

@@ -12,9 +12,9 @@ from typing import Any
 
 from mgpu.check import Fix, Problem
 from mgpu.command_line import Command, shell
-from mgpu.snapshot import Log, ReadFile, UncaughtException
+from mgpu.snapshot import ReadFile, UncaughtException
 
-from ._messages import short_name
+from ._messages import exception_of, short_name
 
 _LONGEST_PATH = 80  # characters of a title
 _IN_ONE_LINE = re.compile(r": line \d+ column \d+ \(char (?P<before>\d+)\)$")
@@ -43,11 +43,7 @@ _NO_DATA = {
 
 def with_read_file(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     """Return the problem with the file that the failed line read."""
-    log: Log | None = facts.get("log")
-    place = problem.place
-    if log is None or place is None:
-        return problem
-    one = next((one for one in log.raised if (one.file, one.line) == (place.file, place.line)), None)
+    one = exception_of(problem, facts)
     file = next((line.read for line in one.recorded if line.read), None) if one is not None else None
     if one is None or file is None:
         return problem

@@ -12,10 +12,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from mgpu.check import Problem
-from mgpu.snapshot import LineValues, Log, UncaughtException
+from mgpu.snapshot import LineValues, UncaughtException
 from mgpu.text import listed
 
-from ._messages import short_name
+from ._messages import exception_of, short_name
 from ._nan_inputs import with_nan_inputs
 from ._rows_written import rows_written
 
@@ -42,12 +42,8 @@ _NO_CLASS = re.compile(r"Target -?\d+ is out of bounds")
 
 def with_values(problem: Problem, facts: Mapping[str, Any]) -> Problem:
     """Return the problem with what the recorded values of its exception's line show."""
-    log: Log | None = facts.get("log")
-    place = problem.place
-    if log is None or place is None:
-        return problem
-    problem = with_nan_inputs(problem, log)
-    one = next((one for one in log.raised if (one.file, one.line) == (place.file, place.line)), None)
+    one = exception_of(problem, facts)
+    problem = with_nan_inputs(problem, facts)
     said = next(_says(one, one.recorded), "") if one is not None else ""
     return replace(problem, cause=f"{said} {problem.cause}".strip()) if said else problem
 

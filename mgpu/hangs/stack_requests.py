@@ -32,6 +32,7 @@ class StackRequests:
 
     def send(self, pid: int) -> None:
         """Ask a process, if it has handlers."""
+        self._running.pop(pid, None)  # of an earlier request
         if not listens(pid):
             return
         state = processes.state_of(pid)

@@ -44,32 +44,27 @@ class Scope:
         """Return the scope in which an assignment binds a name."""
         return self.elsewhere.get(name, self)
 
+    def _binding(self, name: str) -> Scope | None:
+        """Return this scope, or the nearest one above it, that has a variable of this name."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.names:
+            scope = scope.above
+        return scope
+
     def find(self, name: str) -> str | None:
         """Return the resolved name of a variable, from this scope or one above it."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.above
-        return None
+        scope = self._binding(name)
+        return scope.names[name] if scope is not None else None
 
     def is_unknown(self, name: str) -> bool:
         """Whether a name is that of a parameter or variable of unknown value, not of a function of the same name."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return name in scope.unknown
-            scope = scope.above
-        return False
+        scope = self._binding(name)
+        return scope is not None and name in scope.unknown
 
     def is_looped(self, name: str) -> bool:
         """Whether a name is that of a variable of a loop, also in a comprehension."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return name in scope.looped
-            scope = scope.above
-        return False
+        scope = self._binding(name)
+        return scope is not None and name in scope.looped
 
     def is_unique(self, name: str) -> bool:
         """Whether a variable of this scope or one above it contains the rank, a time or a random name."""

@@ -34,6 +34,7 @@ _LARGEST_SOURCE, _LARGEST_TENSOR = 1 << 21, 1 << 22  # bytes; elements, which ta
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LOSS = re.compile(r"(?:torch\.nn\.functional|nn\.functional|F)\.\w+$")
+_REFERENCES = 3  # to the copy: of the frame, the variable here, and the argument of getrefcount
 _OPTIMIZED = 0x1  # CO_OPTIMIZED: f_locals is a copy, which the frame keeps before Python 3.13
 
 
@@ -47,7 +48,9 @@ def with_nan(frame: FrameType | None) -> list[list[Any]]:
             with contextlib.suppress(Exception):  # a file that was removed, or is not Python
                 found = _in_frame(frame, frame.f_lineno)
             if frame.f_code.co_flags & _OPTIMIZED and sys.version_info < (3, 13):
-                frame.f_locals.clear()  # the copy would keep this step's tensors until the function ends
+                copy = frame.f_locals  # it would keep this step's tensors until the function ends
+                if sys.getrefcount(copy) <= _REFERENCES:  # else the script has it, too: locals()
+                    copy.clear()
         frame = frame.f_back
     return found[:_MOST_FOUND]
 
