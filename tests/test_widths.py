@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from typing import Any
 
-from mgpu.launch import hang_report
+from mgpu.launch import hang_report, run_case
 from mgpu.report import failure
 from mgpu.report.screen import Line, Screen, headed
 from mgpu.snapshot import Hang, HangRank, StackFrame
@@ -45,3 +46,9 @@ def test_a_line_of_code_that_is_cut_says_so() -> None:
     assert max(map(len, narrow)) <= 60 and narrow[-1].endswith("label_smoothing=0.1)")
     longer = Hang(9.0, 1.0, (HangRank(0, 7, "sleeping", frames=(replace(frame, text="x" * 300),)),), 1, 1)
     assert texts(hang_report.table(longer, screen(400)))[-1].endswith("...")
+
+
+def test_the_verdict_of_a_report_is_ascii_where_the_screen_is() -> None:
+    case: Any = {"headline": {"word": "FAILED", "light": "fail", "text": "a rank raised · exit 1 after 3 s"}}
+    plain = texts(run_case._verdict(case, screen(80)))
+    assert plain == ["FAILED  a rank raised, exit 1 after 3 s"] and "".join(plain).isascii()

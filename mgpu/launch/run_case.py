@@ -70,7 +70,8 @@ def _write_json(path: str, case: CaseDocument) -> None:
 
 def _verdict(case: CaseDocument, screen: Screen) -> list[Line]:
     headline = case["headline"]
-    return headed(headline["word"], _STYLES[headline["light"]], headline["text"], screen)
+    text = headline["text"] if screen.glyphs else headline["text"].replace(" · ", ", ")
+    return headed(headline["word"], _STYLES[headline["light"]], text, screen)
 
 
 def _files(page: Path, archive: Path, screen: Screen) -> list[Line]:
